@@ -1,0 +1,42 @@
+# `make run` and `make test` are the two commands a newcomer needs; each makes the
+# environment it needs in .venv. PYTHON=... overrides the interpreter that is found.
+PYTHON ?= $(shell sh tools/find_python.sh)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+WORKERS ?= 2
+
+.PHONY: help run test lint docs bench clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+run: .venv/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
+	$(BIN)/ergodax run digits
+
+test: .venv/app .venv/test ## all tests, law tests included
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: .venv/app .venv/test .venv/lint ## ruff, pyright, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
+	$(BIN)/lint-imports
+
+docs: .venv/app .venv/docs ## the documentation, into site/
+	$(BIN)/mkdocs build --strict
+
+bench: .venv/app .venv/bench ## microseconds a step beside a hand-written loop and BlackJAX
+	$(BIN)/python -m benchmarks.run
+
+clean: ## remove the environment and everything built
+	rm -rf .venv site runs build dist .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@test -n "$(PYTHON)"
+	$(PYTHON) -m venv .venv
+
+.venv/app .venv/test .venv/lint .venv/docs .venv/bench: .venv/%: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[$*]'
+	@touch $@

@@ -1,0 +1,60 @@
+"""ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
+
+from ergodax import data, diagnostics, schedule, tree
+from ergodax.driver import Samples, sample
+from ergodax.errors import DivergenceError
+from ergodax.gradient import (
+    Estimate,
+    FullGradient,
+    GradientEstimator,
+    KnownCovariance,
+    Minibatch,
+    NoisyGradient,
+)
+from ergodax.integrator import euler_maruyama, splitting
+from ergodax.kernel import Info, Kernel, State
+from ergodax.recipe import Column, Dense, Diagonal, LowRank, Operator, Recipe, Scalar, dynamics
+from ergodax.sampler import hmc, langevin, sghmc, sgld, sgnht
+from ergodax.target import Posterior, Target
+from ergodax.target import analytic as targets
+from ergodax.tree import normal_like
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Column",
+    "Dense",
+    "Diagonal",
+    "DivergenceError",
+    "Estimate",
+    "FullGradient",
+    "GradientEstimator",
+    "Info",
+    "Kernel",
+    "KnownCovariance",
+    "LowRank",
+    "Minibatch",
+    "NoisyGradient",
+    "Operator",
+    "Posterior",
+    "Recipe",
+    "Samples",
+    "Scalar",
+    "State",
+    "Target",
+    "data",
+    "diagnostics",
+    "dynamics",
+    "euler_maruyama",
+    "hmc",
+    "langevin",
+    "normal_like",
+    "sample",
+    "schedule",
+    "sghmc",
+    "sgld",
+    "sgnht",
+    "splitting",
+    "targets",
+    "tree",
+]

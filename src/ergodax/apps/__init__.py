@@ -1,0 +1,1 @@
+"""Whole applications built from the library: regression."""

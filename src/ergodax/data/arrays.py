@@ -1,0 +1,73 @@
+"""Trees of arrays with one leading axis in common."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from ergodax import tree
+
+
+def as_data(data: PyTree) -> PyTree:
+    """Check a user's data once and put them on the device.
+
+    Args:
+        data: arrays or any tree of them, leading axis N in common.
+
+    Returns:
+        The same tree as JAX arrays that share no memory with the caller's.
+
+    Raises:
+        TypeError: a leaf is not numeric.
+        ValueError: no arrays, no rows, leading axes that disagree, or values not finite.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(data)
+    if not leaves:
+        raise ValueError("data is empty: pass at least one array, such as data=(X, y).")
+    rows = {}
+    for path, leaf in leaves:
+        name = "data" + jax.tree_util.keystr(path)
+        if tree.is_traced(leaf):
+            continue
+        rows[name] = _check_leaf(name, leaf)
+    if len(set(rows.values())) > 1:
+        sizes = ", ".join(f"{name} has {n}" for name, n in rows.items())
+        raise ValueError(
+            f"data must have one leading axis in common, the examples, but {sizes}. "
+            "Check for a transposed or truncated array."
+        )
+    # jnp.array copies; device_put may alias NumPy's memory, and later writes would show up.
+    return jax.tree.map(jnp.array, data)
+
+
+def _check_leaf(name: str, leaf: Any) -> int:
+    array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    if array.dtype == object or array.dtype.kind in "USO":
+        raise TypeError(f"{name} has dtype {array.dtype}; data must be numbers.")
+    if array.ndim == 0:
+        raise ValueError(f"{name} is a single number; it needs a leading axis of examples.")
+    if array.shape[0] == 0:
+        raise ValueError(f"{name} is empty (shape {array.shape}): there is nothing to learn from.")
+    if jnp.issubdtype(array.dtype, jnp.inexact):
+        library = jnp if isinstance(array, jax.Array) else np
+        bad = ~library.isfinite(array)
+        count = int(bad.sum())
+        if count:
+            row = int(library.argwhere(bad)[0][0])
+            raise ValueError(
+                f"{name} has {count} values that are NaN or infinite, the first in row {row}. "
+                "Drop or impute these rows."
+            )
+    return array.shape[0]
+
+
+def num_rows(data: PyTree) -> int:
+    """The length of the leading axis."""
+    return jax.tree.leaves(data)[0].shape[0]
+
+
+def take(data: PyTree, indices: Int[Array, " n"]) -> PyTree:
+    """The rows `indices`, which must lie in range (no bounds are checked)."""
+    return jax.tree.map(lambda x: x.at[indices].get(mode="promise_in_bounds"), data)

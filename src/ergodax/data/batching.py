@@ -1,0 +1,98 @@
+"""How a batch of n rows is drawn from N: every scheme costs O(n), never O(N).
+
+The permutation of all N rows that a draw without replacement suggests is what makes a
+careless library hundreds of times slower; see `permutation`.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from ergodax.data.permutation import Permutation
+
+
+class Batching(eqx.Module):
+    """A scheme that draws row numbers. Its state, if any, lives in the gradient state."""
+
+    def check(self, num_rows: int, batch_size: int) -> None:
+        """Refuse a batch size that the scheme can't draw.
+
+        Raises:
+            TypeError: batch_size is not an integer.
+            ValueError: batch_size is out of range.
+        """
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size must be an integer, not {batch_size!r}.")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
+        if batch_size > num_rows:
+            raise ValueError(
+                f"batch_size={batch_size} is larger than the data, which have {num_rows} rows. "
+                f"Try batch_size={num_rows}, or ex.FullGradient."
+            )
+
+    @abc.abstractmethod
+    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
+        """The state before the first batch."""
+
+    @abc.abstractmethod
+    def draw(
+        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
+    ) -> tuple[Int[Array, " n"], Any]:
+        """The rows of the next batch and the state after it."""
+
+
+class WithReplacement(Batching):
+    """Independent uniform rows; gradient noise has covariance N^2/n S_0."""
+
+    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
+        """Nothing to remember."""
+        return None
+
+    def draw(
+        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
+    ) -> tuple[Int[Array, " n"], Any]:
+        """n independent uniform rows."""
+        return jax.random.randint(key, (batch_size,), 0, num_rows), state
+
+
+class WithoutReplacement(Batching):
+    """n distinct rows, a fresh set at each step; covariance N(N-n)/n S_1."""
+
+    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
+        """Nothing to remember."""
+        return None
+
+    def draw(
+        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
+    ) -> tuple[Int[Array, " n"], Any]:
+        """The first n places of a new permutation."""
+        permutation = Permutation(num_rows)
+        return permutation(permutation.draw(key), jnp.arange(batch_size)), state
+
+
+class ShuffledEpochs(Batching):
+    """Passes over the data in random order, a new order each pass.
+
+    The last N mod n rows of a pass are left out, and are different ones in each. Batches of
+    one pass are dependent, so the covariance formulas of independent batches do not hold.
+    """
+
+    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
+        """A first order, and how many batches of it are used."""
+        return Permutation(num_rows).draw(key), jnp.zeros((), jnp.int32)
+
+    def draw(
+        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
+    ) -> tuple[Int[Array, " n"], Any]:
+        """The next n places of the present order; a new order after the last full batch."""
+        permutation = Permutation(num_rows)
+        words, used = state
+        rows = permutation(words, used * batch_size + jnp.arange(batch_size))
+        over = used + 1 == num_rows // batch_size
+        words = jnp.where(over, permutation.draw(key), words)
+        return rows, (words, jnp.where(over, 0, used + 1))

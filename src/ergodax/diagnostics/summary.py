@@ -1,0 +1,44 @@
+"""The summary table: mean, sd, mcse, ess, r_hat for each component."""
+
+from typing import Any
+
+import numpy as np
+
+
+def summarise(draws: dict[str, np.ndarray]) -> Any:
+    """Summarise draws by name.
+
+    Args:
+        draws: arrays of shape (chains, draws, ...).
+
+    Returns:
+        A pandas DataFrame with a row for each component, such as "w[3]", and the columns
+        mean, sd, mcse (of the mean), ess (bulk) and r_hat (rank-normalised, split).
+
+    Raises:
+        ValueError: fewer than 4 draws a chain.
+    """
+    import pandas as pd
+    from arviz_stats.base.array import array_stats
+
+    rows = {}
+    for name, array in draws.items():
+        if array.shape[1] < 4:
+            raise ValueError(f"a summary needs at least 4 draws a chain, not {array.shape[1]}.")
+        flat = array.reshape(*array.shape[:2], -1).astype(np.float64)
+        table = np.stack(
+            [
+                flat.mean(axis=(0, 1)),
+                flat.std(axis=(0, 1), ddof=1),
+                array_stats.mcse(flat, method="mean", chain_axis=0, draw_axis=1),
+                array_stats.ess(flat, method="bulk", chain_axis=0, draw_axis=1),
+                array_stats.rhat(flat, method="rank", chain_axis=0, draw_axis=1),
+            ],
+            axis=1,
+        )
+        for index, row in zip(np.ndindex(array.shape[2:]), table, strict=True):
+            label = f"{name}[{', '.join(map(str, index))}]" if index else name
+            rows[label] = row
+    return pd.DataFrame.from_dict(
+        rows, orient="index", columns=pd.Index(["mean", "sd", "mcse", "ess", "r_hat"])
+    )

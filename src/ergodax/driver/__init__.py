@@ -1,0 +1,6 @@
+"""Running kernels: chains, chunks, progress, draws. It knows nothing but the kernel contract."""
+
+from ergodax.driver.sample import sample
+from ergodax.driver.samples import Samples
+
+__all__ = ["Samples", "sample"]

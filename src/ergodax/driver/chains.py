@@ -1,0 +1,60 @@
+"""Where the chains start."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.driver import loop
+
+
+def start_chains(
+    kernel: Any,
+    collect: loop.Collect,
+    position: PyTree,
+    positions: PyTree,
+    key: PRNGKeyArray,
+    num_chains: int,
+) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
+    """Keys and first states of all chains, and zeros in the shape of one draw of them all.
+
+    Chain c uses the key fold_in(key, c), whatever the number of chains.
+
+    Args:
+        kernel: the kernel.
+        collect: what is stored of a position.
+        position: one position for all chains, or None.
+        positions: one position each, with a leading chain axis, or None.
+        key: the run's key.
+        num_chains: how many.
+
+    Raises:
+        ValueError: both or neither of position and positions, or a wrong leading axis.
+    """
+    if (position is None) == (positions is None):
+        raise ValueError(
+            "pass either position, the start of every chain, or positions, with a leading "
+            "chain axis."
+        )
+    if positions is None:
+        one = tree.freeze(position)
+        frozen = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_chains, *x.shape)), one)
+    else:
+        frozen = tree.freeze(positions, "positions")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(frozen):
+            if leaf.ndim == 0 or leaf.shape[0] != num_chains:
+                raise ValueError(
+                    f"positions{jax.tree_util.keystr(path)} must have a leading axis of length "
+                    f"num_chains={num_chains}, but its shape is {leaf.shape}."
+                )
+    if not bool(tree.all_finite(frozen)):
+        raise ValueError(
+            "the position has entries that are NaN or infinite; start at a finite one."
+        )
+    key_init, key_run = jax.random.split(key)
+    each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    chains = jnp.arange(num_chains)
+    states, rows = loop.start(kernel, collect, each(key_init, chains), frozen)
+    return each(key_run, chains), states, rows

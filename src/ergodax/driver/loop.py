@@ -1,0 +1,154 @@
+"""The compiled inner loop.
+
+A chunk runs many steps and stores every thin-th position in a buffer. How many draws to make
+is an argument of the compiled program, not part of it, so any number of steps and any
+chunking reuse one compilation. Step t of a chain uses the key fold_in(chain key, t): the
+draws depend on the key alone, not on where the chunks begin.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
+
+from ergodax import tree
+
+Collect = Callable[[PyTree], PyTree]
+
+
+def over_chains(function: Callable, num_chains: int) -> Callable:
+    """Map over a leading chain axis; one chain runs without the cost of a batch of one."""
+    if num_chains > 1:
+        return eqx.filter_vmap(function)
+
+    def single(*args: Any) -> Any:
+        out = function(*jax.tree.map(lambda x: x[0], args))
+        return jax.tree.map(lambda x: x[None], out)
+
+    return single
+
+
+@eqx.filter_jit
+def start(
+    kernel: Any, collect: Collect, keys: Key[Array, " chains"], positions: PyTree
+) -> tuple[PyTree, PyTree]:
+    """The first state of each chain, and zeros in the shape of one draw of all chains.
+
+    Keys and positions have a leading chain axis. Finding the shapes here, in the compiled
+    program, saves tracing the kernel anew in each run.
+    """
+    states = over_chains(kernel.init, keys.shape[0])(keys, positions)
+    one = jax.tree.map(lambda x: x[0], states)
+    shapes = _row_shapes(kernel, collect, keys[0], one)
+    rows = jax.tree.map(lambda s: jnp.zeros((keys.shape[0], *s.shape), s.dtype), shapes)
+    return states, rows
+
+
+@eqx.filter_jit
+def advance(
+    kernel: Any,
+    keys: Key[Array, " chains"],
+    states: PyTree,
+    first: Int[Array, ""],
+    count: Int[Array, ""],
+) -> tuple[PyTree, Bool[Array, " chains"]]:
+    """Take `count` steps without storing anything."""
+
+    def chain(key: PRNGKeyArray, state: Any) -> Any:
+        state = _steps(kernel, key, state, first, count)
+        return state, tree.all_finite(state.position)
+
+    return over_chains(chain, keys.shape[0])(keys, states)
+
+
+@eqx.filter_jit
+def draw(
+    kernel: Any,
+    collect: Collect,
+    keys: Key[Array, " chains"],
+    states: PyTree,
+    first: Int[Array, ""],
+    count: Int[Array, ""],
+    thin: Int[Array, ""] | None,
+    capacity: int,
+) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
+    """Make `count` draws, `thin` steps apart.
+
+    Args:
+        kernel: the kernel.
+        collect: what to store of a position.
+        keys: one for each chain.
+        states: leading chain axis.
+        first: the number of the first step.
+        count: how many draws, at most `capacity`.
+        thin: steps to a draw; None for 1, which needs no inner loop.
+        capacity: rows of the buffer; static.
+
+    Returns:
+        The states, the stored (collected, info) with axes (chains, capacity, ...) of which
+        `count` rows are filled, and whether each chain's position is finite.
+    """
+
+    def chain(key: PRNGKeyArray, state: Any) -> Any:
+        def one(k: Int[Array, ""], carry: tuple) -> tuple:
+            state, buffer = carry
+            last = first + k
+            if thin is not None:
+                last = first + k * thin + (thin - 1)
+                state = _steps(kernel, key, state, first + k * thin, thin - 1)
+            state, info = kernel.step(jax.random.fold_in(key, last), state)
+            row = collect(tree.thaw(state.position)), info
+            return state, jax.tree.map(lambda b, x: b.at[k].set(x), buffer, row)
+
+        shapes = _row_shapes(kernel, collect, key, state)
+        buffer = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
+        state, buffer = lax.fori_loop(0, count, one, (state, buffer))
+        return state, buffer, tree.all_finite(state.position)
+
+    return over_chains(chain, keys.shape[0])(keys, states)
+
+
+@eqx.filter_jit
+def replay(
+    kernel: Any, key: PRNGKeyArray, state: PyTree, first: Int[Array, ""], count: Int[Array, ""]
+) -> tuple[PyTree, Int[Array, ""], PyTree]:
+    """Take up to `count` steps of one chain again, and stop before the first that is not finite.
+
+    Returns:
+        The last finite state, how many steps were finite, and the Info of the step after.
+    """
+
+    def go_on(carry: tuple) -> Bool[Array, ""]:
+        _, done, finite, _ = carry
+        return finite & (done < count)
+
+    def one(carry: tuple) -> tuple:
+        state, done, _, _ = carry
+        new, info = kernel.step(jax.random.fold_in(key, first + done), state)
+        finite = tree.all_finite(new.position)
+        kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, state)
+        return kept, done + finite, finite, info
+
+    shapes = jax.eval_shape(lambda s: _info(kernel, key, s), state)
+    info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    state, done, _, info = lax.while_loop(go_on, one, (state, jnp.int32(0), jnp.array(True), info))
+    return state, done, info
+
+
+def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
+    return jax.eval_shape(lambda s: (collect(tree.thaw(s.position)), _info(kernel, key, s)), state)
+
+
+def _info(kernel: Any, key: PRNGKeyArray, state: Any) -> PyTree:
+    return kernel.step(key, state)[1]
+
+
+def _steps(kernel: Any, key: PRNGKeyArray, state: Any, first: Any, count: Any) -> Any:
+    def one(k: Int[Array, ""], state: Any) -> Any:
+        return kernel.step(jax.random.fold_in(key, first + k), state)[0]
+
+    return lax.fori_loop(0, count, one, state)

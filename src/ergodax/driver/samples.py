@@ -1,0 +1,105 @@
+"""What a run returns."""
+
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax import tree
+from ergodax.diagnostics.summary import summarise
+from ergodax.driver import storage
+
+
+class Samples(eqx.Module):
+    """The draws of one run.
+
+    Attributes:
+        position: the draws, or what `collect` made of them: leaves of shape
+            (chains, draws, ...), as NumPy arrays.
+        info: the Info of each draw's step, leaves of shape (chains, draws).
+        final_state: the state of each chain after the last step, leading axis chains.
+    """
+
+    position: PyTree
+    info: PyTree
+    final_state: PyTree
+
+    @property
+    def num_chains(self) -> int:
+        """How many chains."""
+        return jax.tree.leaves(self.position)[0].shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain."""
+        return jax.tree.leaves(self.position)[0].shape[1]
+
+    def named(self) -> dict[str, np.ndarray]:
+        """The leaves of `position` by name: the path of keys, joined by dots."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.position)
+        arrays = [(path, leaf) for path, leaf in leaves if eqx.is_array(leaf)]
+        return {tree.path_name(path) or "position": np.asarray(leaf) for path, leaf in arrays}
+
+    def summary(self) -> Any:
+        """A pandas DataFrame, a row for each component: mean, sd, mcse, ess, r_hat.
+
+        mcse is the Monte Carlo standard error of the mean, ess the bulk effective sample size
+        and r_hat the rank-normalised split R-hat of Vehtari et al. (2021), by ArviZ. None of
+        them sees the bias of a finite step size.
+        """
+        return summarise(self.named())
+
+    def to_arviz(self) -> Any:
+        """An ArviZ DataTree with groups `posterior` and `sample_stats`."""
+        from arviz_base import from_dict
+
+        groups: dict[str, dict[str, np.ndarray]] = {"posterior": self.named()}
+        stats = {
+            tree.path_name(path): np.asarray(leaf)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(self.info)
+        }
+        if stats:
+            groups["sample_stats"] = stats
+        return from_dict(groups)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to one .npz file, without pickle.
+
+        Args:
+            path: the file; the suffix .npz is added if there is none.
+
+        Returns:
+            The path written.
+        """
+        content = {"position": self.position, "info": self.info, "final_state": self.final_state}
+        return storage.save(path, content)
+
+    @classmethod
+    def load(cls, path: str | Path, like: PyTree = None) -> "Samples":
+        """Read what `save` wrote.
+
+        Args:
+            path: the file.
+            like: a position of the same structure, needed only where the position is of a
+                class that this library does not know, such as your own Equinox module;
+                without it such a position comes back as a dict.
+
+        Raises:
+            ValueError: not a file of `save`, or damaged.
+        """
+        content = storage.load(path)
+        position = content["position"]
+        if like is not None:
+            leaves, want = (
+                jax.tree.leaves(position),
+                jax.tree.structure(eqx.filter(like, eqx.is_array)),
+            )
+            if len(leaves) != want.num_leaves:
+                raise ValueError(
+                    f"like has {want.num_leaves} arrays, but the file's position has {len(leaves)}."
+                )
+            position = eqx.combine(jax.tree.unflatten(want, leaves), like)
+        return cls(position, content["info"], content["final_state"])

@@ -1,0 +1,121 @@
+"""Trees of arrays in one .npz file, without pickle.
+
+The arrays are stored under numbers; a JSON text beside them holds the structure: dicts,
+lists, tuples, None, plain values, and modules of this library by name. Loading imports
+nothing but those. Modules of other libraries are stored as dicts of their fields.
+"""
+
+import dataclasses
+import importlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+FORMAT = "ergodax-samples-1"
+
+
+def save(path: str | Path, content: dict[str, Any]) -> Path:
+    """Write a tree.
+
+    Args:
+        path: the file; .npz is added where there is no suffix.
+        content: the tree.
+
+    Returns:
+        The path written.
+    """
+    target = Path(path)
+    if target.suffix != ".npz":
+        target = target.with_name(target.name + ".npz")
+    arrays: list[np.ndarray] = []
+    structure = {"format": FORMAT, "tree": _encode(content, arrays)}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    named = {f"array_{k}": array for k, array in enumerate(arrays)}
+    np.savez(target, structure=np.array(json.dumps(structure)), **named)  # pyright: ignore
+    return target
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Read what `save` wrote.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such a file, or a damaged one.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            structure = json.loads(str(archive["structure"]))
+            if structure.get("format") != FORMAT:
+                raise ValueError(f"its format is {structure.get('format')!r}, not {FORMAT!r}")
+            return _decode(structure["tree"], archive)
+    except FileNotFoundError:
+        raise
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise ValueError(f"{path} is not a file written by Samples.save: {error}") from error
+
+
+def _encode(node: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
+        return {"key": _encode(jax.random.key_data(node), arrays)}
+    if isinstance(node, jax.Array | np.ndarray | np.generic):
+        arrays.append(np.asarray(node))
+        return {"array": len(arrays) - 1}
+    if node is None or isinstance(node, bool | int | float | str):
+        return {"value": node}
+    if isinstance(node, dict):
+        return {"dict": [[key, _encode(value, arrays)] for key, value in node.items()]}
+    if isinstance(node, list | tuple):
+        kind = "list" if isinstance(node, list) else "tuple"
+        return {kind: [_encode(value, arrays) for value in node]}
+    if dataclasses.is_dataclass(node):
+        cls = type(node)
+        fields = [
+            [field.name, _encode(getattr(node, field.name), arrays)]
+            for field in dataclasses.fields(node)
+            if hasattr(node, field.name)
+        ]
+        ours = cls.__module__.split(".")[0] == "ergodax"
+        return {
+            "module": f"{cls.__module__}:{cls.__qualname__}" if ours else None,
+            "fields": fields,
+        }
+    return {"value": None}  # a function, say: it is part of the program, not of the data
+
+
+def _decode(node: dict[str, Any], archive: Any) -> Any:
+    match node:
+        case {"array": index}:
+            return archive[f"array_{index}"]
+        case {"key": data}:
+            return jax.random.wrap_key_data(_decode(data, archive))
+        case {"value": value}:
+            return value
+        case {"dict": items}:
+            return {key: _decode(value, archive) for key, value in items}
+        case {"list": items}:
+            return [_decode(value, archive) for value in items]
+        case {"tuple": items}:
+            return tuple(_decode(value, archive) for value in items)
+        case {"module": None, "fields": fields}:
+            return {name: _decode(value, archive) for name, value in fields}
+        case {"module": str(name), "fields": fields}:
+            return _module(name, {key: _decode(value, archive) for key, value in fields})
+    raise ValueError(f"unknown node {sorted(node)}")
+
+
+def _module(name: str, fields: dict[str, Any]) -> Any:
+    module, _, cls = name.partition(":")
+    if module.split(".")[0] != "ergodax":
+        raise ValueError(f"refusing to load a class of {module!r}")
+    kind = getattr(importlib.import_module(module), cls)
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise ValueError(f"{name} is not a module")
+    instance = object.__new__(kind)  # a module's own checks have passed before it was saved
+    for key, value in fields.items():
+        object.__setattr__(instance, key, value)
+    return instance

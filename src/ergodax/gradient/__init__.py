@@ -1,0 +1,16 @@
+"""Gradient estimators: from the whole data, from a batch, or with noise of known law."""
+
+from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.covariance import KnownCovariance
+from ergodax.gradient.full import FullGradient
+from ergodax.gradient.minibatch import Minibatch
+from ergodax.gradient.noisy import NoisyGradient
+
+__all__ = [
+    "Estimate",
+    "FullGradient",
+    "GradientEstimator",
+    "KnownCovariance",
+    "Minibatch",
+    "NoisyGradient",
+]

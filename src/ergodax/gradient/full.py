@@ -1,0 +1,49 @@
+"""The exact gradient."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.target.base import AbstractTarget
+from ergodax.target.posterior import Posterior
+
+
+class FullGradient(GradientEstimator):
+    """The gradient of U itself, from all N examples where there are data.
+
+    Args:
+        target: a Target, Posterior or analytic target.
+
+    Raises:
+        TypeError: not a target.
+    """
+
+    target: AbstractTarget
+
+    def __init__(self, target: AbstractTarget) -> None:
+        if not isinstance(target, AbstractTarget):
+            raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+        self.target = target
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
+        """Nothing to remember; checks that the target can be evaluated at `position`."""
+        self.target.check(position)
+        return None
+
+    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
+        """The exact gradient; `key` is not used."""
+        potential, gradient = self.target.value_and_gradient(position)
+        cost = self.target.num_data if isinstance(self.target, Posterior) else 1
+        return Estimate(gradient, potential, evaluations=jnp.int32(cost)), state
+
+    def per_example_gradients(self, key: PRNGKeyArray, state: Any, position: PyTree) -> PyTree:
+        """The scores of all N examples, leading axis N (see `Posterior`).
+
+        Raises:
+            TypeError: the target has no data.
+        """
+        if not isinstance(self.target, Posterior):
+            raise TypeError("a target without data has no per-example gradients.")
+        return self.target.per_example_gradients(position, self.target.data)

@@ -1,0 +1,75 @@
+"""The gradient of a batch, scaled to the whole data."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from ergodax.data.arrays import take
+from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
+from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.target.posterior import Posterior
+
+
+class Minibatch(GradientEstimator):
+    """-grad log_prior - (N/n) sum over the batch of grad log_likelihood: unbiased, cost O(n).
+
+    Args:
+        posterior: a Posterior.
+        batch_size: n, examples in a batch.
+        replace: draw rows with replacement; the default draws n distinct rows, at the same
+            cost and with less noise.
+        batching: another scheme of `ergodax.data`, such as ShuffledEpochs(); overrides `replace`.
+
+    Raises:
+        TypeError: not a Posterior, or a batch size that is not an integer.
+        ValueError: a batch size outside [1, N].
+    """
+
+    target: Posterior
+    batch_size: int = eqx.field(static=True)
+    batching: Batching
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        batch_size: int,
+        replace: bool = False,
+        *,
+        batching: Batching | None = None,
+    ) -> None:
+        if not isinstance(posterior, Posterior):
+            raise TypeError(
+                f"posterior must be an ex.Posterior (a prior, a likelihood, data), not "
+                f"{posterior!r}. A target without data has no batches: use ex.FullGradient."
+            )
+        self.batching = batching or (WithReplacement() if replace else WithoutReplacement())
+        self.batching.check(posterior.num_data, batch_size)
+        self.target = posterior
+        self.batch_size = batch_size
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
+        """The state of the batching scheme; checks that the likelihood fits `position`."""
+        self.target.check(position)
+        return self.batching.init(key, self.target.num_data)
+
+    def draw(self, key: PRNGKeyArray, state: Any) -> tuple[PyTree, Any]:
+        """The next batch, a tree like the data with leading axis n, and the state after it."""
+        rows, state = self.batching.draw(key, state, self.target.num_data, self.batch_size)
+        return take(self.target.data, rows), state
+
+    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
+        """The gradient on a fresh batch."""
+        batch, state = self.draw(key, state)
+        potential, gradient = jax.value_and_grad(self.target.potential_on)(position, batch)
+        return Estimate(gradient, potential, evaluations=jnp.int32(self.batch_size)), state
+
+    def per_example_gradients(self, key: PRNGKeyArray, state: Any, position: PyTree) -> PyTree:
+        """The scores of the batch that `estimate` draws with this key and state, leading axis n.
+
+        With s the mean of the scores, the estimate's gradient is -grad log_prior - N s.
+        """
+        batch, _ = self.draw(key, state)
+        return self.target.per_example_gradients(position, batch)

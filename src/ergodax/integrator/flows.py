@@ -1,0 +1,87 @@
+"""The exactly solvable pieces of Langevin dynamics, one letter each.
+
+A: the position moves with constant momentum.      B: the momentum is kicked by the force.
+O: friction and noise, solved exactly.             D: the thermostat follows the kinetic energy.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.recipe.operators import Operator
+
+LETTERS = {
+    "A": "drift of the position",
+    "B": "kick of the momentum",
+    "O": "friction and noise",
+    "D": "thermostat",
+}
+
+
+def drift(position: PyTree, momentum: PyTree, mass: Operator, t: Any) -> PyTree:
+    """A: position + t M^-1 r."""
+    return tree.add_scaled(position, t, mass.solve(momentum))
+
+
+def kick(momentum: PyTree, gradient: PyTree, t: Any) -> PyTree:
+    """B: r - t grad U."""
+    return tree.add_scaled(momentum, -t, gradient)
+
+
+def ornstein_uhlenbeck(
+    key: PRNGKeyArray, momentum: PyTree, mass: Operator, friction: Any, temperature: Any, t: Any
+) -> PyTree:
+    """O: r e^(-gamma t) + N(0, T M (1 - e^(-2 gamma t)))."""
+    noise = mass.sqrt_mv(tree.normal_like(key, momentum))
+    spread = jnp.sqrt(-temperature * jnp.expm1(-2.0 * friction * t))
+    return tree.add_scaled(tree.scale(jnp.exp(-friction * t), momentum), spread, noise)
+
+
+def thermostatted_noise(
+    key: PRNGKeyArray,
+    momentum: PyTree,
+    thermostat: PyTree,
+    mass: Operator,
+    friction: Any,
+    temperature: Any,
+    t: Any,
+) -> PyTree:
+    """O with friction zeta and noise A: r e^(-zeta t) + N(0, A T M (1 - e^(-2 zeta t)) / zeta).
+
+    zeta may be negative or zero; the variance is then still positive.
+    """
+    noise = mass.sqrt_mv(tree.normal_like(key, momentum))
+
+    def leaf(r: Array, zeta: Array, xi: Array) -> Array:
+        time, power = tree.cast(t, r), tree.cast(friction * temperature, r)
+        small = jnp.abs(zeta * time) < 1e-4
+        safe = jnp.where(small, 1.0, zeta)
+        series = 2.0 * time * (1.0 - zeta * time)
+        spread = jnp.where(small, series, -jnp.expm1(-2.0 * safe * time) / safe)
+        return jnp.exp(-zeta * time) * r + jnp.sqrt(power * spread) * xi
+
+    shared = jax.tree.structure(thermostat) != jax.tree.structure(momentum)
+    zeta = jax.tree.map(lambda r: tree.cast(thermostat, r), momentum) if shared else thermostat
+    return jax.tree.map(leaf, momentum, zeta, noise)
+
+
+def thermostat_drift(
+    thermostat: PyTree,
+    momentum: PyTree,
+    mass: Operator,
+    thermal_mass: Any,
+    temperature: Any,
+    t: Any,
+    *,
+    per_coordinate: bool,
+) -> PyTree:
+    """D: zeta + t (r^T M^-1 r - d T) / mu, or (r_i^2 / m_i - T) / mu for each coordinate."""
+    velocity = mass.solve(momentum)
+    if per_coordinate:
+        excess = jax.tree.map(lambda r, v: r * v - tree.cast(temperature, r), momentum, velocity)
+        return tree.add_scaled(thermostat, t / thermal_mass, excess)
+    excess = tree.dot(momentum, velocity) - tree.size(momentum) * temperature
+    return thermostat + tree.cast(t / thermal_mass * excess, thermostat)

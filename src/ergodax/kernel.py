@@ -1,0 +1,104 @@
+"""The contract of every sampler: `init` makes a State, `step` makes the next one.
+
+A State holds what the next step needs and nothing else; Info is for whoever watches. The
+driver knows only this contract, so a user's own kernel needs nothing from this library
+but the two methods.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from ergodax import tree
+
+
+class State(eqx.Module):
+    """What the next step of a sampler needs.
+
+    Attributes:
+        position: the parameters, any tree of floating-point arrays.
+        auxiliary: the other variables by name: {"momentum": ...}, {"thermostat": ...}, or {}.
+        gradient: the state of the gradient estimator.
+        estimate: the gradient at `position` where the next step begins with it, else None.
+        step: how many steps have been taken.
+    """
+
+    position: PyTree
+    auxiliary: dict[str, PyTree]
+    gradient: PyTree
+    estimate: Any
+    step: Int[Array, ""]
+
+
+class Info(eqx.Module):
+    """What a step has to tell; a field that means nothing for a sampler is None.
+
+    Attributes:
+        step_size: the step size h of this step.
+        potential: the estimate of U that this step used, the whole data's.
+        gradient_norm: the Euclidean norm of the gradient estimate that this step used.
+        kinetic_temperature: r^T M^-1 r / d at the end of the step; its mean is the temperature.
+        finite: whether the new position is finite.
+        evaluations: gradients of single examples that this step computed.
+        acceptance: probability of acceptance, for samplers with a Metropolis test.
+        accepted: whether the proposal was accepted, likewise.
+        feasible: False where noise compensation asked for a negative variance.
+    """
+
+    step_size: Float[Array, ""]
+    potential: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    finite: Bool[Array, ""]
+    evaluations: Int[Array, ""]
+    kinetic_temperature: Float[Array, ""] | None = None
+    acceptance: Float[Array, ""] | None = None
+    accepted: Bool[Array, ""] | None = None
+    feasible: Bool[Array, ""] | None = None
+
+
+class Kernel(eqx.Module):
+    """A Markov kernel: `init(key, position)` and `step(key, state)`.
+
+    `state.position` always exists. Both methods are pure, so they can be compiled, mapped
+    over chains and run inside a scan.
+    """
+
+    @abc.abstractmethod
+    def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
+        """Make the first state.
+
+        Args:
+            key: a key of `jax.random.key`; used for momenta and the estimator's state.
+            position: any tree of floating-point arrays.
+        """
+
+    @abc.abstractmethod
+    def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
+        """Take one step.
+
+        Args:
+            key: a fresh key.
+            state: from `init` or the step before.
+
+        Returns:
+            The next state and the Info of this step.
+        """
+
+
+def kinetic_temperature(momentum: PyTree, velocity: PyTree) -> Float[Array, ""]:
+    """r^T M^-1 r / d, from the momentum r and the velocity M^-1 r."""
+    return tree.dot(momentum, velocity) / tree.size(momentum)
+
+
+def check_key(key: Any) -> PRNGKeyArray:
+    """Accept a typed key or a raw uint32 one; name the argument otherwise."""
+    if isinstance(key, jax.Array):
+        if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
+            return key
+        if key.dtype == jnp.uint32 and key.ndim == 1:
+            return jax.random.wrap_key_data(key)
+    raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")

@@ -1,0 +1,44 @@
+"""Numbers, vectors and matrices as operators."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ergodax import tree
+from ergodax.recipe.operators.base import Operator
+from ergodax.recipe.operators.dense import Dense
+from ergodax.recipe.operators.diagonal import Diagonal
+from ergodax.recipe.operators.scalar import Scalar
+
+
+def as_operator(value: Any, name: str) -> Operator:
+    """A number as Scalar, a vector or tree as Diagonal, a matrix as Dense."""
+    if isinstance(value, Operator):
+        return value
+    if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
+        array = jnp.asarray(value, float) if isinstance(value, int) else jnp.asarray(value)
+        kinds = {0: Scalar, 1: Diagonal, 2: Dense}
+        if array.ndim not in kinds:
+            raise ValueError(f"{name} must be a number, a vector or a matrix, not {array.ndim}-d.")
+        return kinds[array.ndim](array)
+    if jax.tree.leaves(value) and all(eqx.is_array_like(x) for x in jax.tree.leaves(value)):
+        return Diagonal(value)
+    raise TypeError(
+        f"{name} must be a number, a vector, a matrix or an operator such as ex.Diagonal, "
+        f"not {value!r}."
+    )
+
+
+def as_mass(value: Any) -> Operator:
+    """A mass matrix: any positive definite operator, factored once."""
+    mass = as_operator(value, "mass").factorise("mass")
+    if isinstance(mass, Dense) and mass.root is not None and mass.inverse is None:
+        raise ValueError("mass must be positive definite, but the matrix given is singular.")
+    if isinstance(mass, Scalar | Diagonal):
+        for leaf in jax.tree.leaves(mass):
+            if not tree.is_traced(leaf) and float(jnp.min(leaf)) <= 0:
+                raise ValueError("mass must be positive, but some entries are zero.")
+    return mass

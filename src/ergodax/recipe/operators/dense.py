@@ -1,0 +1,120 @@
+"""A matrix on the raveled block."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.recipe.operators.base import Operator
+
+EXACT_DIVERGENCE = 64  # up to this size the divergence of a dense block is exact
+
+
+class Dense(Operator):
+    """A matrix on the raveled block.
+
+    Args:
+        matrix: shape (d, d).
+        root: R with R R^T = matrix, if known; `factorise` computes it.
+        inverse: likewise.
+
+    Raises:
+        ValueError: not a square matrix.
+    """
+
+    matrix: Float[Array, "d d"] = eqx.field(converter=jnp.asarray)
+    root: Float[Array, "d d"] | None = None
+    inverse: Float[Array, "d d"] | None = None
+
+    def __check_init__(self) -> None:
+        """Square matrices only."""
+        shape = self.matrix.shape
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"Dense needs a square matrix, not shape {shape}.")
+
+    def _apply(self, matrix: Array, x: PyTree) -> PyTree:
+        flat, unravel = tree.ravel(x)
+        return unravel(matrix.astype(flat.dtype) @ flat)
+
+    def mv(self, x: PyTree) -> PyTree:
+        """matrix @ x."""
+        return self._apply(self.matrix, x)
+
+    def scaled(self, factor: Any) -> "Dense":
+        """Dense(factor * matrix), with its root if known."""
+        root = None if self.root is None else self.root * jnp.sqrt(factor)
+        return Dense(factor * self.matrix, root)
+
+    def transpose(self) -> "Dense":
+        """The transposed matrix."""
+        return Dense(self.matrix.T)
+
+    def sqrt_mv(self, x: PyTree) -> PyTree:
+        """R x; Cholesky where the matrix is definite, else its symmetric square root."""
+        return self._apply(_psd_root(self.matrix) if self.root is None else self.root, x)
+
+    def spectral(self, function: Callable[[Array], Array], x: PyTree) -> PyTree:
+        """Through the eigenvectors of the matrix: O(d^3)."""
+        flat, unravel = tree.ravel(x)
+        values, vectors = jnp.linalg.eigh(self.matrix.astype(flat.dtype))
+        return unravel(vectors @ (function(values) * (vectors.T @ flat)))
+
+    def solve(self, x: PyTree) -> PyTree:
+        """Solve by the factor computed once, or by Cholesky."""
+        if self.inverse is not None:
+            return self._apply(self.inverse, x)
+        flat, unravel = tree.ravel(x)
+        factor = jax.scipy.linalg.cho_factor(self.matrix.astype(flat.dtype), lower=True)
+        return unravel(jax.scipy.linalg.cho_solve(factor, flat))
+
+    def factorise(self, name: str = "operator") -> "Dense":
+        """Compute root and inverse once, in float64 on the host.
+
+        Raises:
+            ValueError: not symmetric, or not positive semidefinite.
+        """
+        if tree.is_traced(self.matrix) or self.root is not None:
+            return self
+        a = np.asarray(self.matrix, float)
+        scale = np.abs(a).max()
+        if not np.allclose(a, a.T, rtol=1e-5, atol=1e-6 * scale):
+            raise ValueError(f"{name} must be a symmetric matrix.")
+        values, vectors = np.linalg.eigh(0.5 * (a + a.T))
+        if values.min() < -1e-6 * scale:
+            raise ValueError(
+                f"{name} must be positive semidefinite, but its least eigenvalue is "
+                f"{values.min():.3g}."
+            )
+        root = vectors * np.sqrt(np.clip(values, 0.0, None))
+        definite = values.min() > 1e-12 * scale
+        inverse = jnp.asarray((vectors / values) @ vectors.T) if definite else None
+        return Dense(self.matrix, jnp.asarray(root), inverse)
+
+    @staticmethod
+    def divergence(field: Callable[[PyTree], Operator], at: PyTree, key: PRNGKeyArray) -> PyTree:
+        """Exact by forward derivatives along each coordinate where d <= 64, else one probe."""
+        if tree.size(at) > EXACT_DIVERGENCE:
+            return Operator.divergence(field, at, key)
+        flat, unravel = tree.ravel(at)
+
+        def column(direction: Array) -> PyTree:
+            v = unravel(direction)
+            return jax.jvp(lambda z: field(z).mv(v), (at,), (v,))[1]
+
+        columns = jax.vmap(column)(jnp.eye(flat.size, dtype=flat.dtype))
+        return jax.tree.map(lambda x: jnp.sum(x, axis=0), columns)
+
+
+def _psd_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    factor = jnp.linalg.cholesky(matrix)
+
+    def by_eigenvalues() -> Float[Array, "d d"]:
+        values, vectors = jnp.linalg.eigh(matrix)
+        return vectors * jnp.sqrt(jnp.clip(values, 0.0))
+
+    return jax.lax.cond(jnp.all(jnp.isfinite(factor)), lambda: factor, by_eigenvalues)

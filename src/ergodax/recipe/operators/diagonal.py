@@ -1,0 +1,65 @@
+"""An elementwise product."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ergodax import tree
+from ergodax.recipe.operators.base import Operator, check_positive
+
+
+class Diagonal(Operator):
+    """An elementwise product.
+
+    Args:
+        values: a tree like the block it acts on, or a vector of the block's total size.
+    """
+
+    values: PyTree[Float[Array, "..."]] = eqx.field(
+        converter=lambda v: jax.tree.map(jnp.asarray, v)
+    )
+
+    def _like(self, x: PyTree) -> PyTree:
+        if jax.tree.structure(self.values) == jax.tree.structure(x):
+            return self.values
+        flat, unravel = tree.ravel(x)
+        if eqx.is_array(self.values) and self.values.shape == flat.shape:
+            return unravel(self.values)
+        raise ValueError(
+            "Diagonal values must be a tree like the block they act on or a vector of its size "
+            f"{flat.size}, not {jax.tree.structure(self.values)}."
+        )
+
+    def mv(self, x: PyTree) -> PyTree:
+        """values * x."""
+        return tree.multiply(self._like(x), x)
+
+    def scaled(self, factor: Any) -> "Diagonal":
+        """Diagonal(factor * values)."""
+        return Diagonal(tree.scale(factor, self.values))
+
+    def transpose(self) -> "Diagonal":
+        """Itself."""
+        return self
+
+    def sqrt_mv(self, x: PyTree) -> PyTree:
+        """sqrt(values) * x."""
+        return jax.tree.map(lambda v, y: jnp.sqrt(v) * y, self._like(x), x)
+
+    def spectral(self, function: Callable[[Array], Array], x: PyTree) -> PyTree:
+        """f(values) * x."""
+        return jax.tree.map(lambda v, y: function(v) * y, self._like(x), x)
+
+    def solve(self, x: PyTree) -> PyTree:
+        """x / values."""
+        return jax.tree.map(lambda v, y: y / v, self._like(x), x)
+
+    def factorise(self, name: str = "operator") -> "Diagonal":
+        """Refuse negative values."""
+        for leaf in jax.tree.leaves(self.values):
+            check_positive(leaf, name)
+        return self

@@ -1,0 +1,157 @@
+"""H, D and Q: the two matrices and the energy that make a sampler.
+
+dz = [-(D + Q) grad H + T Gamma] dt + sqrt(2 T D) dW leaves exp(-H / T) invariant for every
+positive semidefinite D(z) and skew-symmetric Q(z), with Gamma = div(D + Q)
+(Ma, Chen and Fox, 2015).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.recipe.divergence import block_divergence
+from ergodax.recipe.operators import Operator, as_operator
+
+Variables = dict[str, PyTree]  # {"position": ..., "momentum": ..., ...}, the whole state z
+Block = tuple[str, str, float, Callable[[Variables], Operator]]
+
+
+def _no_auxiliary(key: PRNGKeyArray, position: PyTree) -> Variables:
+    return {}
+
+
+def _no_energy(z: Variables) -> Float[Array, ""]:
+    return jnp.zeros(())
+
+
+def _no_curl(z: Variables) -> dict[tuple[str, str], Operator]:
+    return {}
+
+
+class Recipe(eqx.Module):
+    """A sampler in continuous time: H(z) = U(position) + energy(z), D(z) and Q(z).
+
+    z is a dict of named variables: "position" and whatever `auxiliary` makes.
+
+    Args:
+        diffusion: z -> {name: operator}, the diagonal blocks of D; absent names are zero.
+            Each must be symmetric positive semidefinite.
+        curl: z -> {(row, column): operator}, blocks of Q. Giving Q[a, b] = A sets
+            Q[b, a] = -A^T, and of a block (a, a) the skew part (A - A^T) / 2 is taken, so that
+            Q is skew-symmetric by construction. Default: Q = 0.
+        energy: z -> scalar g(z), what H has beyond U. Default: 0.
+        auxiliary: (key, position) -> dict of the other variables at the start, drawn from
+            exp(-g) where possible. Default: none.
+
+    Example, underdamped Langevin dynamics with friction 2:
+        >>> import ergodax as ex
+        >>> recipe = ex.Recipe(
+        ...     auxiliary=lambda key, x: {"momentum": ex.normal_like(key, x)},
+        ...     energy=lambda z: 0.5 * ex.tree.dot(z["momentum"], z["momentum"]),
+        ...     diffusion=lambda z: {"momentum": ex.Scalar(2.0)},
+        ...     curl=lambda z: {("momentum", "position"): ex.Scalar(1.0)},
+        ... )
+    """
+
+    diffusion: Callable[[Variables], dict[str, Any]]
+    curl: Callable[[Variables], dict[tuple[str, str], Any]] = _no_curl
+    energy: Callable[[Variables], Float[Array, ""]] = _no_energy
+    auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
+
+    def diffusion_at(self, z: Variables) -> dict[str, Operator]:
+        """The diagonal blocks of D as operators.
+
+        Raises:
+            ValueError: a block of a variable that does not exist.
+        """
+        blocks = self.diffusion(z)
+        _check_names("diffusion", blocks, z)
+        return {name: as_operator(block, f"diffusion[{name!r}]") for name, block in blocks.items()}
+
+    def curl_blocks(self, z: Variables) -> Iterator[Block]:
+        """All blocks (row, column, sign, field) of Q, the transposed ones included."""
+
+        def block(pair: tuple[str, str], transposed: bool) -> Callable[[Variables], Operator]:
+            def field(z: Variables) -> Operator:
+                operator = as_operator(self.curl(z)[pair], f"curl[{pair!r}]")
+                return operator.transpose() if transposed else operator
+
+            return field
+
+        for row, column in (pairs := self.curl(z)):
+            _check_names("curl", (row, column), z)
+            if row != column and (column, row) in pairs:
+                raise ValueError(
+                    f"curl has both {(row, column)} and {(column, row)}; give one, the other is "
+                    "minus its transpose."
+                )
+            half = 0.5 if row == column else 1.0
+            yield row, column, half, block((row, column), False)
+            yield column, row, -half, block((row, column), True)
+
+    def gradient(self, z: Variables, potential_gradient: PyTree) -> Variables:
+        """The gradient of H = U + g, given that of U (or an estimate of it)."""
+        gradient = jax.grad(self.energy)(z) if self.energy is not _no_energy else {}
+        full = {name: gradient.get(name, tree.zeros_like(z[name])) for name in z}
+        full["position"] = (
+            tree.add(potential_gradient, gradient["position"]) if gradient else potential_gradient
+        )
+        return full
+
+    def drift(self, z: Variables, gradient: Variables) -> Variables:
+        """-(D + Q) grad H, without Gamma.
+
+        Args:
+            z: the state.
+            gradient: grad H by variable, from `gradient`.
+        """
+        drift: dict[str, PyTree] = {}
+        for name, operator in self.diffusion_at(z).items():
+            _accumulate(drift, name, -1.0, operator.mv(gradient[name]))
+        for row, column, sign, field in self.curl_blocks(z):
+            _accumulate(drift, row, -sign, field(z).mv(gradient[column]))
+        return {name: drift.get(name, tree.zeros_like(z[name])) for name in z}
+
+    def correction(self, z: Variables, key: PRNGKeyArray) -> Variables:
+        """Gamma = div(D + Q), with an entry for those variables only where it is not zero.
+
+        Args:
+            z: the state.
+            key: for the Rademacher probes, where a block needs one.
+        """
+        blocks = [(name, name, 1.0, _pick(self.diffusion_at, name)) for name in self.diffusion(z)]
+        gamma: dict[str, PyTree] = {}
+        for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):
+
+            def along(value: PyTree, field: Any = field, column: str = column) -> Operator:
+                return field({**z, column: value})
+
+            part = block_divergence(along, z[column], jax.random.fold_in(key, k))
+            if part is not None:
+                _accumulate(gamma, row, sign, part)
+        return gamma
+
+
+def _pick(
+    blocks: Callable[[Variables], dict[str, Operator]], name: str
+) -> Callable[[Variables], Operator]:
+    return lambda z: blocks(z)[name]
+
+
+def _accumulate(total: Variables, name: str, sign: float, part: PyTree) -> None:
+    part = part if sign == 1.0 else tree.scale(sign, part)
+    total[name] = tree.add(total[name], part) if name in total else part
+
+
+def _check_names(what: str, names: Any, z: Variables) -> None:
+    for name in names:
+        if name not in z:
+            raise ValueError(
+                f"{what} names the variable {name!r}, which does not exist. The variables are "
+                f"{sorted(z)}; `auxiliary` makes the others beside 'position'."
+            )

@@ -1,0 +1,126 @@
+"""Hamiltonian Monte Carlo: the exact reference."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.base import Estimate, check_estimator
+from ergodax.gradient.full import FullGradient
+from ergodax.integrator.leapfrog import leapfrog
+from ergodax.kernel import Info, Kernel, State, kinetic_temperature
+from ergodax.recipe.dynamics import draw_momentum
+from ergodax.recipe.operators import Operator, as_mass
+from ergodax.schedule import as_schedule
+from ergodax.schedule.constant import Schedule
+
+
+class HamiltonianMonteCarlo(Kernel):
+    """The kernel that `hmc` returns."""
+
+    gradient: FullGradient
+    step_size: Schedule
+    temperature: Schedule
+    mass: Operator
+    num_leapfrog_steps: int = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+        """Evaluate the gradient; the momentum is drawn afresh in each step."""
+        position = tree.freeze(position)
+        state = self.gradient.init(key, position)
+        estimate, state = self.gradient.estimate(key, state, position)
+        return State(position, {}, state, estimate, jnp.int32(0))
+
+    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """Refresh the momentum, follow the flow, accept or stay."""
+        key_momentum, key_accept = jax.random.split(key)
+        h, temperature = self.step_size(state.step), self.temperature(state.step)
+        momentum = draw_momentum(key_momentum, state.position, self.mass, temperature)
+        start = (state.estimate.potential, state.estimate.gradient)
+        x, r, (potential, gradient) = leapfrog(
+            self.gradient.target.value_and_gradient,
+            state.position,
+            momentum,
+            start,
+            self.mass,
+            h,
+            self.num_leapfrog_steps,
+        )
+        rise = potential + self._kinetic(r) - start[0] - self._kinetic(momentum)
+        # A trajectory that left the finite numbers is rejected, as if its energy were infinite.
+        rise = jnp.where(jnp.isfinite(rise), rise, jnp.inf)
+        acceptance = jnp.exp(-jnp.maximum(rise, 0.0) / temperature)
+        accepted = jax.random.uniform(key_accept, dtype=acceptance.dtype) < acceptance
+        end = Estimate(gradient, potential, evaluations=state.estimate.evaluations)
+        position, estimate = jax.tree.map(
+            lambda new, old: jnp.where(accepted, new, old),
+            (x, end),
+            (state.position, state.estimate),
+        )
+        info = Info(
+            step_size=h,
+            potential=estimate.potential,
+            gradient_norm=tree.norm(estimate.gradient),
+            finite=tree.all_finite(position),
+            evaluations=estimate.evaluations * self.num_leapfrog_steps,
+            kinetic_temperature=kinetic_temperature(momentum, self.mass.solve(momentum)),
+            acceptance=acceptance,
+            accepted=accepted,
+        )
+        return State(position, {}, state.gradient, estimate, state.step + 1), info
+
+    def _kinetic(self, momentum: PyTree) -> Any:
+        return 0.5 * tree.dot(momentum, self.mass.solve(momentum))
+
+
+def hmc(
+    gradient: FullGradient,
+    step_size: Any,
+    *,
+    num_leapfrog_steps: int = 10,
+    mass: Any = 1.0,
+    temperature: Any = 1.0,
+) -> HamiltonianMonteCarlo:
+    """Hamiltonian Monte Carlo with a Metropolis test: no bias at any step size.
+
+    State: position x. H = U + r^T M^-1 r / 2, D = 0, Q = [[0, -I], [I, 0]]. Update:
+        r ~ N(0, T M);  (x', r') = num_leapfrog_steps leapfrog steps from (x, r);
+        x+ = x' with probability min(1, exp(-(H' - H) / T)), else x
+
+    Args:
+        gradient: the exact gradient, ex.FullGradient: the test is invalid with a noisy one.
+        step_size: h, a positive number or a schedule; about 0.5 in units of the posterior sd
+            where the mass is the inverse covariance.
+        num_leapfrog_steps: L, at least 1; costs L full gradients a step.
+        mass: M: number, vector, matrix or operator, positive definite.
+        temperature: T, a number or a schedule.
+
+    Returns:
+        A kernel with state.position; `auxiliary` is empty.
+
+    Raises:
+        TypeError: the gradient is not a FullGradient, or an argument is not a number.
+        ValueError: a number out of range.
+
+    Reference:
+        Neal, MCMC using Hamiltonian dynamics, 2011.
+    """
+    if not isinstance(check_estimator(gradient), FullGradient):
+        raise TypeError(
+            f"hmc needs the exact gradient, not {type(gradient).__name__}: its Metropolis test is "
+            "wrong with a noisy one. Try ex.FullGradient(target), or ex.sghmc."
+        )
+    if isinstance(num_leapfrog_steps, bool) or not isinstance(num_leapfrog_steps, int):
+        raise TypeError(f"num_leapfrog_steps must be an integer, not {num_leapfrog_steps!r}.")
+    if num_leapfrog_steps < 1:
+        raise ValueError(f"num_leapfrog_steps must be at least 1, not {num_leapfrog_steps}.")
+    return HamiltonianMonteCarlo(
+        gradient,
+        as_schedule(step_size, "step_size"),
+        as_schedule(temperature, "temperature"),
+        as_mass(mass),
+        num_leapfrog_steps,
+    )

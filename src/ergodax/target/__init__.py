@@ -1,0 +1,6 @@
+"""What to sample: potentials, posteriors with data, and analytic targets with known moments."""
+
+from ergodax.target.base import AbstractTarget, Target
+from ergodax.target.posterior import Posterior
+
+__all__ = ["AbstractTarget", "Posterior", "Target"]

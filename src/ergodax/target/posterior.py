@@ -1,0 +1,138 @@
+"""A posterior: a prior, the likelihood of one example, and the data."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ergodax import tree
+from ergodax.data.arrays import as_data, num_rows
+from ergodax.target.base import AbstractTarget
+
+
+class Posterior(AbstractTarget):
+    """The posterior of N independent examples.
+
+    U(position) = -log_prior(position) - sum over i of log_likelihood(position, example_i).
+    The likelihood is of ONE example; mapping over a batch, and the factor N/n that makes a
+    batch speak for the whole data, are done here and nowhere else.
+
+    Args:
+        log_prior: position -> scalar, up to a constant.
+        log_likelihood: (position, example) -> scalar, up to a constant; `example` has the
+            structure of `data` without the leading axis.
+        data: arrays, or any tree of them, with one leading axis of length N in common.
+        batched: whether log_likelihood takes a batch of n examples and returns shape (n,).
+            For likelihoods that are faster so; the default maps the single-example one.
+
+    Raises:
+        ValueError: empty data, leading axes that disagree, NaN or infinity in the data.
+        TypeError: a function that can't be called, or data that are not numbers.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> x = jnp.array([0.5, -0.3, 1.2])
+        >>> posterior = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> posterior.num_data
+        3
+    """
+
+    log_prior: Callable[[PyTree], Float[Array, ""]]
+    log_likelihood: Callable[[PyTree, PyTree], Array]
+    data: PyTree
+    batched: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        log_prior: Callable[[PyTree], Float[Array, ""]],
+        log_likelihood: Callable[[PyTree, PyTree], Array],
+        data: PyTree,
+        *,
+        batched: bool = False,
+    ) -> None:
+        for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
+            if not callable(function):
+                raise TypeError(f"{name} must be a function, not {function!r}.")
+        self.log_prior = log_prior
+        self.log_likelihood = log_likelihood
+        self.data = as_data(data)
+        self.batched = batched
+
+    @property
+    def num_data(self) -> int:
+        """N, the number of examples."""
+        return num_rows(self.data)
+
+    def log_likelihoods(self, position: PyTree, batch: PyTree) -> Float[Array, " n"]:
+        """The log-likelihood of each example of a batch.
+
+        Args:
+            position: the parameters.
+            batch: a tree like `data` with leading axis n.
+
+        Raises:
+            TypeError: the user's function returns the wrong shape.
+        """
+        position = tree.thaw(position)
+        n = num_rows(batch)
+        if self.batched:
+            values = self.log_likelihood(position, batch)
+            if jnp.shape(values) != (n,):
+                raise _shape_error(
+                    f"log_likelihood with batched=True must return one number for each of the {n} "
+                    f"examples, shape ({n},), not shape {jnp.shape(values)}."
+                )
+            return values
+        values = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, batch)
+        if jnp.shape(values) != (n,):
+            raise _shape_error(
+                "log_likelihood must return a scalar for ONE example, not shape "
+                f"{jnp.shape(values)[1:]}. Sum over the example's own axes, or pass batched=True "
+                "if the function takes a whole batch and returns one number for each example."
+            )
+        return values
+
+    def potential_on(self, position: PyTree, batch: PyTree) -> Float[Array, ""]:
+        """The unbiased estimate of U from a batch of n: -log_prior - (N/n) sum log_likelihood."""
+        prior = self.log_prior(tree.thaw(position))
+        if jnp.shape(prior) != ():
+            raise _shape_error(
+                f"log_prior must return a scalar, not shape {jnp.shape(prior)}. "
+                "Sum over the dimensions, as in jnp.sum(...)."
+            )
+        likelihood = jnp.sum(self.log_likelihoods(position, batch))
+        return -prior - (self.num_data / num_rows(batch)) * likelihood
+
+    def potential(self, position: PyTree) -> Float[Array, ""]:
+        """U(position) of the whole data; costs N evaluations."""
+        return self.potential_on(position, self.data)
+
+    def prior_gradient(self, position: PyTree) -> PyTree:
+        """The gradient of log_prior (not of the potential: the sign is the prior's own)."""
+        return jax.grad(lambda p: self.log_prior(tree.thaw(p)))(position)
+
+    def per_example_gradients(self, position: PyTree, batch: PyTree) -> PyTree:
+        """The score of each example: the gradient of its log-likelihood, unscaled.
+
+        Args:
+            position: the parameters.
+            batch: a tree like `data` with leading axis n.
+
+        Returns:
+            A tree like `position` whose leaves have a leading axis n.
+        """
+
+        def one(position: PyTree, example: PyTree) -> Float[Array, ""]:
+            single = jax.tree.map(lambda x: x[None], example)
+            return self.log_likelihoods(position, single)[0]
+
+        return jax.vmap(jax.grad(one), in_axes=(None, 0))(position, batch)
+
+
+def _shape_error(message: str) -> TypeError:
+    # Marked so that `AbstractTarget.check` lets it through unchanged.
+    error = TypeError(message)
+    error.ergodax = True  # pyright: ignore[reportAttributeAccessIssue]
+    return error

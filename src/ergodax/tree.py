@@ -1,0 +1,177 @@
+"""Algebra on PyTrees: a position is any tree of floating-point arrays.
+
+Scalars are cast to the dtype of each leaf, so that a float64 step size never promotes a
+float32 state. Leaves that are not arrays (the activation function of a network, say) are
+kept in the tree's structure by `freeze` and given back to the user's functions by `thaw`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """A leaf that is not an array, held in the structure of the tree."""
+
+    value: Any
+
+
+def freeze(position: PyTree, name: str = "position") -> PyTree:
+    """Make a user's position a tree whose leaves are all floating-point arrays.
+
+    Args:
+        position: arrays, dicts, tuples, Equinox modules, in any nesting.
+        name: what to call the argument in an error.
+
+    Returns:
+        The same tree with JAX arrays as leaves; whatever is not a number becomes `Static`.
+
+    Raises:
+        TypeError: a leaf is an integer, boolean or complex array.
+        ValueError: there is no floating-point leaf.
+    """
+
+    def leaf(path: tuple, value: Any) -> Any:
+        if isinstance(value, jax.Array | np.ndarray | np.generic | float | int | complex):
+            if isinstance(value, bool):
+                return Static(value)
+            dtype = jnp.result_type(value)
+            if not jnp.issubdtype(dtype, jnp.floating):
+                where = name + jax.tree_util.keystr(path)
+                raise TypeError(
+                    f"{where} has dtype {dtype}, but a position must be floating point: the "
+                    f"samplers follow gradients. Try jnp.asarray({where}, float)."
+                )
+            return jnp.asarray(value)
+        return Static(value)
+
+    frozen = jax.tree_util.tree_map_with_path(leaf, position)
+    if not jax.tree.leaves(frozen):
+        raise ValueError(f"{name} holds no floating-point array, so there is nothing to sample.")
+    return frozen
+
+
+def thaw(tree: PyTree) -> PyTree:
+    """Undo `freeze`: give the leaves that are not arrays back."""
+    return jax.tree.map(
+        lambda x: x.value if isinstance(x, Static) else x,
+        tree,
+        is_leaf=lambda x: isinstance(x, Static),
+    )
+
+
+def is_traced(x: Any) -> bool:
+    """Whether x is known only to a running transformation, so that its value can't be checked."""
+    return isinstance(x, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def map_leaves(function: Callable, *trees: PyTree) -> PyTree:
+    """Apply `function` to corresponding leaves."""
+    return jax.tree.map(function, *trees)
+
+
+def cast(scalar: Any, leaf: Array) -> Array:
+    """`scalar` in the dtype of `leaf`."""
+    return jnp.asarray(scalar).astype(leaf.dtype)
+
+
+def scale(scalar: Any, tree: PyTree) -> PyTree:
+    """scalar * tree."""
+    return jax.tree.map(lambda x: cast(scalar, x) * x, tree)
+
+
+def add(a: PyTree, b: PyTree) -> PyTree:
+    """a + b."""
+    return jax.tree.map(jnp.add, a, b)
+
+
+def subtract(a: PyTree, b: PyTree) -> PyTree:
+    """a - b."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def add_scaled(tree: PyTree, scalar: Any, direction: PyTree) -> PyTree:
+    """tree + scalar * direction."""
+    return jax.tree.map(lambda x, y: x + cast(scalar, x) * y, tree, direction)
+
+
+def multiply(a: PyTree, b: PyTree) -> PyTree:
+    """Elementwise product."""
+    return jax.tree.map(jnp.multiply, a, b)
+
+
+def dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
+    """Sum over all leaves of the inner products."""
+    return sum(
+        (jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)),
+        start=jnp.zeros((), dtype=result_dtype(a)),
+    )
+
+
+def norm(tree: PyTree) -> Float[Array, ""]:
+    """Euclidean norm over all leaves."""
+    return jnp.sqrt(dot(tree, tree))
+
+
+def zeros_like(tree: PyTree) -> PyTree:
+    """Zeros of the same structure, shapes and dtypes."""
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def size(tree: PyTree) -> int:
+    """The number of scalars in the tree."""
+    return sum(int(np.prod(np.shape(leaf), dtype=np.int64)) for leaf in jax.tree.leaves(tree))
+
+
+def result_dtype(tree: PyTree) -> Any:
+    """The widest dtype among the leaves."""
+    return jnp.result_type(*(leaf.dtype for leaf in jax.tree.leaves(tree)))
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether every floating-point number in the tree is finite."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]))
+
+
+def ravel(tree: PyTree) -> tuple[Float[Array, " d"], Callable[[Float[Array, " d"]], PyTree]]:
+    """The tree as one vector, and the function that undoes it."""
+    return ravel_pytree(tree)
+
+
+def _random_like(draw: Callable, key: PRNGKeyArray, tree: PyTree) -> PyTree:
+    # One draw for the whole tree: a flat vector and a nested position of the same size see
+    # the same numbers, and a tree of many leaves costs one call of the generator.
+    leaves, structure = jax.tree.flatten(tree)
+    if len(leaves) == 1:
+        return structure.unflatten([draw(key, leaves[0].shape, leaves[0].dtype)])
+    flat = draw(key, (size(tree),), result_dtype(tree))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = [
+        flat[end - leaf.size : end].reshape(leaf.shape).astype(leaf.dtype)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    return structure.unflatten(parts)
+
+
+def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
+    """Independent standard normal numbers in the shape of `tree`."""
+    return _random_like(jax.random.normal, key, tree)
+
+
+def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
+    """Independent signs, +1 or -1, in the shape of `tree`."""
+    return _random_like(jax.random.rademacher, key, tree)
+
+
+def path_name(path: tuple) -> str:
+    """A key path as a name: ("layers", 0, "weight") gives "layers.0.weight"."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -1,0 +1,1 @@
+"""Stages of automatic inference, each usable alone: mode finding, whitening."""
