@@ -1,1 +1,1 @@
-"""Whole applications built from the library: regression."""
+"""Whole applications built from the library: regression on tables."""

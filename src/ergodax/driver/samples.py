@@ -52,18 +52,23 @@ class Samples(eqx.Module):
         """
         return summarise(self.named())
 
-    def to_arviz(self) -> Any:
-        """An ArviZ DataTree with groups `posterior` and `sample_stats`."""
+    def to_arviz(self, *, dims: Any = None, coords: Any = None) -> Any:
+        """An ArviZ DataTree with groups `posterior` and `sample_stats`.
+
+        Args:
+            dims: {variable: names of its axes after chain and draw}, optional.
+            coords: {axis: labels}, optional.
+        """
         from arviz_base import from_dict
 
         groups: dict[str, dict[str, np.ndarray]] = {"posterior": self.named()}
         stats = {
-            tree.path_name(path): np.asarray(leaf)
+            tree.path_name(path) or "info": np.asarray(leaf)
             for path, leaf in jax.tree_util.tree_leaves_with_path(self.info)
         }
         if stats:
             groups["sample_stats"] = stats
-        return from_dict(groups)
+        return from_dict(groups, dims=dims, coords=coords)
 
     def save(self, path: str | Path) -> Path:
         """Write to one .npz file, without pickle.
@@ -93,13 +98,21 @@ class Samples(eqx.Module):
         content = storage.load(path)
         position = content["position"]
         if like is not None:
-            leaves, want = (
-                jax.tree.leaves(position),
-                jax.tree.structure(eqx.filter(like, eqx.is_array)),
-            )
-            if len(leaves) != want.num_leaves:
-                raise ValueError(
-                    f"like has {want.num_leaves} arrays, but the file's position has {len(leaves)}."
-                )
-            position = eqx.combine(jax.tree.unflatten(want, leaves), like)
+            position = _as_in(like, position)
         return cls(position, content["info"], content["final_state"])
+
+
+def _as_in(like: PyTree, position: PyTree) -> PyTree:
+    """The arrays of `position` in the structure of `like`, matched by their paths."""
+    leaves = jax.tree_util.tree_leaves_with_path(position)
+    stored = {tree.path_name(path): leaf for path, leaf in leaves if eqx.is_array(leaf)}
+
+    def find(path: tuple, leaf: Any) -> Any:
+        if not eqx.is_array_like(leaf):
+            return leaf
+        name = tree.path_name(path)
+        if name not in stored:
+            raise ValueError(f"like has {name!r}, but the file's position has {sorted(stored)}.")
+        return stored[name]
+
+    return jax.tree_util.tree_map_with_path(find, like)

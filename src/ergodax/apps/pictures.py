@@ -1,0 +1,112 @@
+"""Pictures of a fit: traces, marginals, autocorrelation, calibration."""
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+COLOURS = ("#3b6fb6", "#d0662b", "#4c9a5b", "#8b5fa8")
+
+
+def encode(figure: Any) -> str:
+    """A matplotlib figure as the base64 text of a PNG; closes it."""
+    import matplotlib.pyplot as plt
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight")
+    plt.close(figure)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _grid(count: int, columns: int, height: float) -> tuple[Any, np.ndarray]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4.2 * columns, height * rows), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[count:]:
+        axis.set_visible(False)
+    return figure, axes.flat[:count]
+
+
+def traces(draws: np.ndarray, names: list[str], thin: int) -> Any:
+    """Each chain's path, a panel for each column of `draws` (chains, draws, panels)."""
+    figure, axes = _grid(len(names), 2, 1.7)
+    steps = np.arange(draws.shape[1]) * thin
+    for k, axis in enumerate(axes):
+        for chain in range(draws.shape[0]):
+            axis.plot(steps, draws[chain, :, k], lw=0.4, color=COLOURS[chain % 4], alpha=0.8)
+        axis.set_title(names[k], fontsize=9)
+        axis.set_xlabel("step", fontsize=8)
+    return figure
+
+
+def marginals(draws: np.ndarray, reference: np.ndarray, names: list[str]) -> Any:
+    """Histograms of the fit over the reference's outline."""
+    figure, axes = _grid(len(names), 3, 2.2)
+    for k, axis in enumerate(axes):
+        both = np.concatenate([draws[..., k].ravel(), reference[..., k].ravel()])
+        bins = np.linspace(*np.quantile(both, [0.0005, 0.9995]), 50).tolist()
+        common = {"bins": bins, "density": True}
+        axis.hist(draws[..., k].ravel(), color=COLOURS[0], alpha=0.45, label="SGHMC", **common)
+        outline = {"histtype": "step", "color": "black", "lw": 1.1, "label": "reference"}
+        axis.hist(reference[..., k].ravel(), **outline, **common)
+        axis.set_title(names[k], fontsize=9)
+        axis.set_yticks([])
+    axes[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def autocorrelations(draws: np.ndarray, names: list[str], thin: int, most: int = 100) -> Any:
+    """Autocorrelation of each chain's draws by lag in steps."""
+    from arviz_stats.base.array import array_stats
+
+    figure, axes = _grid(len(names), 3, 1.9)
+    lags = min(most, draws.shape[1] - 1)
+    for k, axis in enumerate(axes):
+        for chain in range(draws.shape[0]):
+            values = np.asarray(array_stats.autocorr(draws[chain, :, k]))[:lags]
+            axis.plot(np.arange(len(values)) * thin, values, lw=1, color=COLOURS[chain % 4])
+        axis.axhline(0, color="grey", lw=0.6)
+        axis.set_ylim(-0.2, 1.02)
+        axis.set_title(names[k], fontsize=9)
+        axis.set_xlabel("lag in steps", fontsize=8)
+    return figure
+
+
+def calibration(table: pd.DataFrame) -> Any:
+    """Observed frequency against predicted probability, with 95% intervals."""
+    figure, axes = _grid(1, 1, 3.6)
+    axis = axes[0]
+    axis.plot([0, 1], [0, 1], color="grey", lw=0.8, ls="--")
+    predicted, observed = table["predicted"].to_numpy(), table["observed"].to_numpy()
+    bars = np.stack([observed - table["low"].to_numpy(), table["high"].to_numpy() - observed])
+    axis.errorbar(predicted, observed, np.abs(bars), fmt="o", color=COLOURS[0], ms=4, capsize=2)
+    for x, y, count in zip(predicted, observed, table["count"].to_numpy(), strict=True):
+        axis.annotate(str(count), (x, y), fontsize=7, xytext=(5, -9), textcoords="offset points")
+    axis.set_xlabel("predicted probability")
+    axis.set_ylabel("observed frequency")
+    return figure
+
+
+def agreement(table: pd.DataFrame) -> Any:
+    """Every coefficient's difference from the reference, with two Monte Carlo standard errors."""
+    figure, axes = _grid(2, 2, 2.8)
+    place = np.arange(len(table))
+    axes[0].errorbar(
+        place, table["difference"], 2 * table["mcse"], fmt=".", color=COLOURS[0], lw=0.8
+    )
+    axes[0].axhline(0, color="grey", lw=0.8)
+    axes[0].set_title("difference of means, in posterior sd", fontsize=9)
+    axes[1].plot(place, table["sd_ratio"], ".", color=COLOURS[1])
+    axes[1].axhline(1, color="grey", lw=0.8)
+    axes[1].set_title("ratio of standard deviations", fontsize=9)
+    for axis in axes:
+        axis.set_xlabel("coefficient", fontsize=8)
+    return figure

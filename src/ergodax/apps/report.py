@@ -1,0 +1,69 @@
+"""A self-contained HTML page: what was run, what came out, pictures."""
+
+import html
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ergodax.apps import pictures
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em;
+       color: #222; }
+table { border-collapse: collapse; font-size: 13px; }
+th, td { padding: 2px 10px; text-align: right; border-bottom: 1px solid #e5e5e5; }
+th:first-child, td:first-child { text-align: left; }
+img { max-width: 100%; } h2 { margin-top: 2em; } .scroll { max-height: 30em; overflow: auto; }
+figcaption { color: #666; font-size: 13px; }
+"""
+
+
+def key_values(values: dict[str, object]) -> str:
+    """A two-column table."""
+    rows = "".join(
+        f"<tr><td>{html.escape(name.replace('_', ' '))}</td><td>{_text(value)}</td></tr>"
+        for name, value in values.items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def data_frame(table: pd.DataFrame) -> str:
+    """A table with row names, four significant digits, scrolled if long."""
+    body = table.to_html(float_format=lambda x: f"{x:.4g}", border=0)
+    return f'<div class="scroll">{body}</div>'
+
+
+def picture(figure: object, caption: str) -> str:
+    """A figure with its caption, the image inlined."""
+    data = pictures.encode(figure)
+    alt = html.escape(caption)
+    return (
+        f'<figure><img alt="{alt}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{alt}</figcaption></figure>"
+    )
+
+
+def write(path: Path, title: str, sections: list[tuple[str, str]]) -> Path:
+    """Write the page.
+
+    Args:
+        path: of the .html file; its folder is made.
+        title: of the page.
+        sections: (heading, HTML) in order.
+    """
+    body = "".join(f"<h2>{html.escape(head)}</h2>\n{content}\n" for head, content in sections)
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'
+        f"</title><style>{STYLE}</style></head><body><h1>{html.escape(title)}</h1>{body}"
+        "</body></html>\n"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.5g}"
+    return html.escape(str(value))

@@ -1,0 +1,185 @@
+"""Tables from files: CSV, Parquet and npz, as a standardised design matrix and a target."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Features and a two-class target.
+
+    Attributes:
+        features: shape (rows, columns), numbers.
+        target: shape (rows,), 0.0 or 1.0.
+        names: of the columns.
+        classes: the two values of the target, the one coded 0 first.
+    """
+
+    features: np.ndarray
+    target: np.ndarray
+    names: list[str]
+    classes: tuple[str, str]
+
+    def rows(self, which: np.ndarray) -> "Table":
+        """Some of the rows."""
+        return dataclasses.replace(self, features=self.features[which], target=self.target[which])
+
+
+def read_table(path: str | Path, target: str, classes: tuple[str, str] | None = None) -> Table:
+    """Read a CSV or Parquet file with a column `target`.
+
+    Columns of text become one indicator for each value but the first.
+
+    Args:
+        path: the file; its suffix says what it is.
+        target: the name of the column to be predicted.
+        classes: keep the rows with these two values of the target; needed where it has more.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an unknown suffix, no such column, missing values, or not two classes.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
+    if path.suffix not in readers:
+        raise ValueError(f"{path} must end in .csv, .parquet or .npz.")
+    frame = readers[path.suffix](path)
+    if target not in frame.columns:
+        raise ValueError(f"target={target!r} is not a column of {path}: {list(frame.columns)}.")
+    bad = frame.isna().any(axis=1)
+    if bad.any():
+        columns = list(frame.columns[frame.isna().any()])
+        raise ValueError(
+            f"{int(bad.sum())} of {len(frame)} rows of {path} have missing values, in the columns "
+            f"{columns}. Drop or impute them first."
+        )
+    outcome = frame.pop(target).to_numpy()
+    frame = pd.get_dummies(frame, drop_first=True, dtype=float)
+    features = frame.to_numpy(np.float64)
+    return make_table(features, outcome, [str(c) for c in frame.columns], classes)
+
+
+def read_npz(
+    path: str | Path, features: str, target: str, classes: tuple[str, str] | None = None
+) -> Table:
+    """Read two arrays of an .npz file.
+
+    Args:
+        path: the file.
+        features: the name of the array of features; axes after the first are flattened.
+        target: the name of the array of outcomes.
+        classes: keep the rows with these two values of the target.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such array, or not two classes.
+    """
+    with np.load(path, allow_pickle=False) as archive:
+        for name in (features, target):
+            if name not in archive:
+                raise ValueError(f"{path} has no array {name!r}; it has {sorted(archive.keys())}.")
+        x, y = archive[features], archive[target]
+    names = [f"{features}[{k}]" for k in range(int(np.prod(x.shape[1:])))]
+    return make_table(x.reshape(len(x), -1), y, names, classes)
+
+
+def make_table(
+    features: np.ndarray, target: Any, names: list[str], classes: tuple[str, str] | None = None
+) -> Table:
+    """Features and any two-valued outcome as a Table.
+
+    Raises:
+        ValueError: the target has not exactly two values and `classes` does not pick two, or
+            a feature is not finite.
+    """
+    outcome = np.asarray([str(value) for value in np.asarray(target).tolist()])
+    values = sorted(set(outcome.tolist()))
+    chosen = tuple(str(c) for c in classes) if classes else tuple(values)
+    missing = [c for c in chosen if c not in values]
+    if len(chosen) != 2 or missing:
+        some = ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
+        raise ValueError(
+            f"the target must have two classes; it has {len(values)} values ({some}). "
+            "Pick two of them, as in --classes 7 9."
+        )
+    kept = np.isin(outcome, chosen)
+    x = np.asarray(features, np.float64)[kept]
+    if not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise ValueError(f"a feature in row {row} is NaN or infinite; drop or impute these rows.")
+    return Table(x, (outcome[kept] == chosen[1]).astype(np.float64), names, chosen)
+
+
+def digits(classes: tuple[str, str] = ("3", "8")) -> Table:
+    """Scikit-learn's 8 x 8 handwritten digits, one class against another; needs no download."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    names = [f"pixel[{k // 8}, {k % 8}]" for k in range(64)]
+    return make_table(images, labels, names, classes)
+
+
+def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
+    """Shuffle the rows and hold a part out.
+
+    Args:
+        table: all rows.
+        held_out: the fraction held out, in (0, 1).
+        seed: of the shuffle.
+
+    Raises:
+        ValueError: a part would be empty.
+    """
+    count = round(held_out * len(table.target))
+    if not 0 < count < len(table.target):
+        raise ValueError(f"held_out={held_out} of {len(table.target)} rows leaves a part empty.")
+    order = np.random.default_rng(seed).permutation(len(table.target))
+    return table.rows(order[count:]), table.rows(order[:count])
+
+
+def prepare(train: Table, test: Table, components: int | None = None) -> tuple[Table, Table]:
+    """Drop constant columns, reduce by PCA if asked, standardise, and append an intercept.
+
+    All of it is learnt from `train` and applied to both.
+
+    Args:
+        train: the rows to fit.
+        test: the rows held out.
+        components: how many principal components to keep; None for the columns themselves.
+
+    Raises:
+        ValueError: more components than columns, or no column that varies.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    varies = train.features.std(axis=0) > 0
+    x, x_test = train.features[:, varies], test.features[:, varies]
+    names = [name for name, keep in zip(train.names, varies, strict=True) if keep]
+    if not names:
+        raise ValueError("every feature is constant over the training rows.")
+    if components is not None:
+        if not 0 < components <= min(x.shape):
+            raise ValueError(f"components={components} must lie in [1, {min(x.shape)}].")
+        reduce = PCA(components, svd_solver="full").fit(x)
+        x, x_test = reduce.transform(x), reduce.transform(x_test)
+        names = [f"component[{k}]" for k in range(components)]
+    scale = StandardScaler().fit(x)
+
+    def finish(table: Table, features: np.ndarray) -> Table:
+        full = np.column_stack([scale.transform(features), np.ones(len(features))])
+        return dataclasses.replace(table, features=full, names=[*names, "intercept"])
+
+    return finish(train, x), finish(test, x_test)
+
+
+def has_arrays(path: str | Path, *names: str) -> bool:
+    """Whether an .npz file has all these arrays."""
+    with np.load(path, allow_pickle=False) as archive:
+        return all(name in archive for name in names)

@@ -1,0 +1,39 @@
+"""The command `ergodax`."""
+
+import os
+import sys
+
+from cyclopts import App
+from rich.console import Console
+
+from ergodax import __version__
+from ergodax.cli.run import run_app
+from ergodax.errors import DivergenceError
+
+app = App(
+    name="ergodax",
+    version=__version__,
+    help="""Stochastic-gradient MCMC from two matrices, in JAX.
+
+    Example: ergodax run digits
+    """,
+)
+app.command(run_app)
+
+
+def main() -> None:
+    """Run the command line; errors of use are one line and exit status 2, others 1.
+
+    Set ERGODAX_TRACEBACK=1 to see the whole traceback of an error.
+    """
+    try:
+        app(sys.argv[1:])
+    except (ValueError, TypeError, FileNotFoundError, DivergenceError) as error:
+        if os.environ.get("ERGODAX_TRACEBACK"):
+            raise
+        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False)
+        sys.exit(1 if isinstance(error, DivergenceError) else 2)
+
+
+if __name__ == "__main__":
+    main()

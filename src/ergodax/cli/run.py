@@ -1,0 +1,173 @@
+"""`ergodax run`: a posterior from a table."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console
+
+from ergodax.apps import job, tables
+from ergodax.cli.show import show_result
+
+run_app = App(
+    name="run",
+    help="""Sample a posterior, compare it with a reference, write draws and a report.
+
+    Example: ergodax run digits
+    """,
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of every run.
+
+    Parameters
+    ----------
+    batch_size
+        Rows in a minibatch; by default a quarter of them, at most 100.
+    step_size
+        Step size in whitened coordinates; by default from the measured gradient noise.
+    num_steps
+        Steps of each chain; by default from the step size.
+    num_chains
+        Chains of the sampler and of the reference.
+    prior_scale
+        Standard deviation of each coefficient's normal prior.
+    reference_draws
+        Draws of each full-gradient reference chain; 0 for none.
+    held_out
+        Fraction of the rows held out, where the data have no test rows of their own.
+    seed
+        Of the split, the batches and the noise.
+    output
+        Folder for draws.nc, summary.csv, facts.json and report.html.
+    json
+        Print the figures as JSON instead of tables.
+    """
+
+    batch_size: int | None = None
+    step_size: float | None = None
+    num_steps: int | None = None
+    num_chains: int = 4
+    prior_scale: float = 1.0
+    reference_draws: int = 2000
+    held_out: float = 0.2
+    seed: int = 0
+    output: Path | None = None
+    json: bool = False
+
+
+DEFAULTS = RunOptions()
+
+
+@run_app.command
+def digits(
+    *,
+    classes: Annotated[tuple[str, str], Parameter(consume_multiple=True)] = ("3", "8"),
+    options: RunOptions = DEFAULTS,
+) -> None:
+    """Logistic regression on scikit-learn's handwritten digits, one against another.
+
+    Needs no download. Example: ergodax run digits --classes 4 9
+
+    Parameters
+    ----------
+    classes
+        The two digits.
+    """
+    table = tables.digits(classes)
+    train, test = tables.split(table, options.held_out, options.seed)
+    _run(train, test, None, options, f"digits: {classes[1]} against {classes[0]}", "digits")
+
+
+@run_app.command
+def logistic(
+    *,
+    data: Path,
+    target: str | None = None,
+    features: str = "x_train",
+    classes: Annotated[tuple[str, str] | None, Parameter(consume_multiple=True)] = None,
+    components: int | None = None,
+    options: RunOptions = DEFAULTS,
+) -> None:
+    """Logistic regression on a table: CSV, Parquet or npz.
+
+    Columns are standardised and an intercept is added; text columns become indicators.
+
+    Examples:
+    ergodax run logistic --data patients.csv --target died
+
+    ergodax run logistic --data mnist.npz --classes 7 9 --components 128 --prior-scale 10
+
+    Parameters
+    ----------
+    data
+        The file. Of an .npz file the arrays x_train and y_train are read, and x_test and y_test
+        are held out if they are there.
+    target
+        The column to predict; of an .npz file the array, y_train by default.
+    features
+        The array of features of an .npz file.
+    classes
+        The two values of the target to keep, where it has more.
+    components
+        Reduce the features to this many principal components first.
+    """
+    if not data.exists():
+        raise FileNotFoundError(f"no such file: --data {data}")
+    if data.suffix == ".npz":
+        train, test = _npz(data, features, target or "y_train", classes, options)
+    elif target is None:
+        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
+    else:
+        train, test = tables.split(
+            tables.read_table(data, target, classes), options.held_out, options.seed
+        )
+    title = f"{data.name}: {train.classes[1]} against {train.classes[0]}"
+    _run(train, test, components, options, title, data.stem)
+
+
+def _npz(
+    data: Path, features: str, target: str, classes: tuple[str, str] | None, options: RunOptions
+) -> tuple[tables.Table, tables.Table]:
+    train = tables.read_npz(data, features, target, classes)
+    pair = features.replace("train", "test"), target.replace("train", "test")
+    if pair[0] != features and tables.has_arrays(data, *pair):
+        return train, tables.read_npz(data, *pair, train.classes)
+    return tables.split(train, options.held_out, options.seed)
+
+
+def _run(
+    train: tables.Table,
+    test: tables.Table,
+    components: int | None,
+    options: RunOptions,
+    title: str,
+    name: str,
+) -> None:
+    console = Console(stderr=options.json)
+    train, test = tables.prepare(train, test, components)
+    chosen = job.Options(
+        batch_size=options.batch_size,
+        step_size=options.step_size,
+        num_steps=options.num_steps,
+        num_chains=options.num_chains,
+        prior_scale=options.prior_scale,
+        reference_draws=options.reference_draws,
+        seed=options.seed,
+    )
+    console.print(f"[bold]{title}[/bold]")
+    result = job.run(train, test, chosen, lambda text: console.print(text, highlight=False))
+    folder = options.output or Path("runs") / name
+    paths: dict[str, Any] = job.write(result, train, test, folder, title)
+    if options.json:
+        json.dump(result.facts | {"files": {k: str(p) for k, p in paths.items()}}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        show_result(console, result)
+    console.print(f"written: {', '.join(str(path) for path in paths.values())}", highlight=False)

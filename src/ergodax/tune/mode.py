@@ -1,0 +1,80 @@
+"""Find the mode of a posterior, where whitening and control variates are centred."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ergodax import tree
+from ergodax.target.base import AbstractTarget
+
+
+class Mode(eqx.Module):
+    """A minimum of the potential.
+
+    Attributes:
+        position: where.
+        potential: U there.
+        gradient_norm: the Euclidean norm of the gradient there.
+        iterations: of the optimiser; each costs a few full gradients.
+        converged: whether the gradient fell below the tolerance.
+    """
+
+    position: PyTree
+    potential: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    iterations: Int[Array, ""]
+    converged: Bool[Array, ""]
+
+
+@eqx.filter_jit
+def find_mode(
+    target: AbstractTarget,
+    position: PyTree,
+    *,
+    max_iterations: int = 500,
+    tolerance: float = 1e-4,
+) -> Mode:
+    """Minimise the potential by L-BFGS with full gradients (optax).
+
+    Args:
+        target: any target.
+        position: where to start.
+        max_iterations: at most.
+        tolerance: stop when the gradient's norm has fallen to this fraction of
+            1 + sqrt(|U| d), about what single precision can resolve.
+
+    Returns:
+        A Mode; look at `converged`, since nothing is raised where it is False.
+    """
+    position = tree.freeze(position)
+    optimiser = optax.lbfgs()
+    value_and_gradient = optax.value_and_grad_from_state(target.potential)
+
+    def unfinished(carry: tuple) -> Bool[Array, ""]:
+        _, state, gradient, count = carry
+        value = optax.tree.get(state, "value")
+        enough = tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
+        return (count == 0) | ((count < max_iterations) & (tree.norm(gradient) > enough))
+
+    def improve(carry: tuple) -> Any:
+        x, state, _, count = carry
+        value, gradient = value_and_gradient(x, state=state)
+        updates, state = optimiser.update(
+            gradient, state, x, value=value, grad=gradient, value_fn=target.potential
+        )
+        x = optax.apply_updates(x, updates)
+        return x, state, optax.tree.get(state, "grad"), count + 1
+
+    # optax mixes integer dtypes in double precision, which strict promotion would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        start = (position, optimiser.init(position), tree.zeros_like(position), jnp.int32(0))
+        x, state, gradient, count = lax.while_loop(unfinished, improve, start)
+    value = optax.tree.get(state, "value")
+    norm = tree.norm(gradient)
+    enough = tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
+    return Mode(tree.thaw(x), value, norm, count, norm <= enough)
