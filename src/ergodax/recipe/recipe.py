@@ -74,7 +74,11 @@ class Recipe(eqx.Module):
         return {name: as_operator(block, f"diffusion[{name!r}]") for name, block in blocks.items()}
 
     def curl_blocks(self, z: Variables) -> Iterator[Block]:
-        """All blocks (row, column, sign, field) of Q, the transposed ones included."""
+        """All blocks (row, column, sign, field) of Q, the transposed ones included.
+
+        Raises:
+            ValueError: a block of a variable that does not exist, or a block and its transpose.
+        """
 
         def block(pair: tuple[str, str], transposed: bool) -> Callable[[Variables], Operator]:
             def field(z: Variables) -> Operator:

@@ -33,7 +33,8 @@ def sgnht(
         friction: A > 0, a rate: how much noise is injected.
         mass: M: number or vector; a matrix only with the scalar thermostat.
         temperature: T, a number or a schedule.
-        thermal_mass: mu; by default the dimension, or 1 for each coordinate.
+        thermal_mass: mu; by default the dimension, or 1 for each coordinate. zeta relaxes over
+            about mu gamma / (d T) units of time; lower mu where that outlasts the burn-in.
         per_coordinate: one zeta for each coordinate.
         scheme: any string of A, B, O and D, each at least once.
 

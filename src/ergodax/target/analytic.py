@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike as NestedNumbers
 from scipy import integrate, special
 
 from ergodax.target.base import AbstractTarget
+
+ArrayLike = NestedNumbers | float | int
 
 
 class AnalyticTarget(AbstractTarget):
@@ -158,7 +160,7 @@ class Mixture(AnalyticTarget):
         return self.means[k] + jnp.einsum("nij,nj->ni", self.roots[k], noise)
 
 
-def _square(covariance: ArrayLike, d: int, name: str = "covariance") -> np.ndarray:
+def _square(covariance: ArrayLike | float, d: int, name: str = "covariance") -> np.ndarray:
     c = np.asarray(covariance, float)
     if c.ndim < 2:
         c = np.diag(np.broadcast_to(c, (d,)))
@@ -169,7 +171,7 @@ def _square(covariance: ArrayLike, d: int, name: str = "covariance") -> np.ndarr
     return c
 
 
-def gaussian(mean: ArrayLike, covariance: ArrayLike) -> Gaussian:
+def gaussian(mean: ArrayLike | float, covariance: ArrayLike | float) -> Gaussian:
     """N(mean, covariance).
 
     Args:
@@ -194,6 +196,9 @@ def double_well(height: float = 1.0, minimum: float = 1.0, dimension: int = 1) -
         height: of the barrier at 0, positive.
         minimum: the wells lie at +-minimum, positive.
         dimension: d.
+
+    Raises:
+        ValueError: a number that is not positive.
     """
     if height <= 0 or minimum <= 0 or dimension < 1:
         raise ValueError("height and minimum must be positive, and dimension at least 1.")
@@ -223,6 +228,9 @@ def funnel(dimension: int = 2, scale: float = 3.0) -> Funnel:
     Args:
         dimension: d, at least 2; the position is (v, x_1, ..., x_{d-1}).
         scale: standard deviation of v.
+
+    Raises:
+        ValueError: d below 2, or a scale that is not positive.
     """
     if dimension < 2 or scale <= 0:
         raise ValueError("funnel needs dimension at least 2 and a positive scale.")
@@ -230,7 +238,9 @@ def funnel(dimension: int = 2, scale: float = 3.0) -> Funnel:
     return Funnel(jnp.zeros(dimension), jnp.diag(jnp.asarray(variances)), jnp.asarray(float(scale)))
 
 
-def mixture(means: ArrayLike, covariances: ArrayLike, weights: ArrayLike | None = None) -> Mixture:
+def mixture(
+    means: ArrayLike | float, covariances: ArrayLike | float, weights: ArrayLike | None = None
+) -> Mixture:
     """A mixture of k Gaussians.
 
     Args:

@@ -59,6 +59,9 @@ class Target(AbstractTarget):
     Args:
         potential: function position -> scalar U; the density is proportional to exp(-U).
 
+    Raises:
+        TypeError: not a function.
+
     Example:
         >>> import ergodax as ex, jax.numpy as jnp
         >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2))

@@ -68,6 +68,10 @@ class Operator(eqx.Module):
 
 
 def check_positive(value: Array, name: str) -> None:
-    """Refuse a negative entry of a constant."""
+    """Refuse a negative entry of a constant.
+
+    Raises:
+        ValueError: there is one.
+    """
     if not tree.is_traced(value) and not bool(jnp.all(value >= 0)):
         raise ValueError(f"{name} must not be negative, but its least entry is {jnp.min(value)}.")

@@ -15,7 +15,16 @@ from ergodax.recipe.operators.scalar import Scalar
 
 
 def as_operator(value: Any, name: str) -> Operator:
-    """A number as Scalar, a vector or tree as Diagonal, a matrix as Dense."""
+    """A number as Scalar, a vector or tree as Diagonal, a matrix as Dense.
+
+    Args:
+        value: the number, vector, tree or matrix, or an operator already.
+        name: the argument's name, for errors.
+
+    Raises:
+        TypeError: none of these.
+        ValueError: an array of three axes or more.
+    """
     if isinstance(value, Operator):
         return value
     if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
@@ -33,7 +42,15 @@ def as_operator(value: Any, name: str) -> Operator:
 
 
 def as_mass(value: Any) -> Operator:
-    """A mass matrix: any positive definite operator, factored once."""
+    """A mass matrix: any positive definite operator, factored once.
+
+    Args:
+        value: number, vector, matrix or operator.
+
+    Raises:
+        TypeError: none of these.
+        ValueError: not positive definite.
+    """
     mass = as_operator(value, "mass").factorise("mass")
     if isinstance(mass, Dense) and mass.root is not None and mass.inverse is None:
         raise ValueError("mass must be positive definite, but the matrix given is singular.")

@@ -115,6 +115,6 @@ def _psd_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
     def by_eigenvalues() -> Float[Array, "d d"]:
         values, vectors = jnp.linalg.eigh(matrix)
-        return vectors * jnp.sqrt(jnp.clip(values, 0.0))
+        return vectors * jnp.sqrt(jnp.clip(values, 0.0))[None]
 
     return jax.lax.cond(jnp.all(jnp.isfinite(factor)), lambda: factor, by_eigenvalues)

@@ -24,14 +24,16 @@ class Diagonal(Operator):
     )
 
     def _like(self, x: PyTree) -> PyTree:
-        if jax.tree.structure(self.values) == jax.tree.structure(x):
-            return self.values
+        # In the dtype of the block, so that a double-precision mass promotes nothing.
+        if jax.tree.map(jnp.shape, self.values) == jax.tree.map(jnp.shape, x):
+            return jax.tree.map(lambda v, y: v.astype(y.dtype), self.values, x)
         flat, unravel = tree.ravel(x)
         if eqx.is_array(self.values) and self.values.shape == flat.shape:
-            return unravel(self.values)
+            return unravel(self.values.astype(flat.dtype))
         raise ValueError(
             "Diagonal values must be a tree like the block they act on or a vector of its size "
-            f"{flat.size}, not {jax.tree.structure(self.values)}."
+            f"{flat.size}, not of shapes {jax.tree.map(jnp.shape, self.values)}. Check a mass, "
+            "preconditioner or covariance against the position."
         )
 
     def mv(self, x: PyTree) -> PyTree:
