@@ -1,0 +1,86 @@
+"""Every Python block of the documentation runs, as a reader would run it.
+
+The blocks of a page share one namespace. A page runs in a process of its own with JAX's plain
+settings, since readers have those and not this test suite's; warnings are errors all the same.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ergodax as ex
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = "```"
+
+
+def python_of(text: str) -> str:
+    """The Python blocks of a page; all other lines are blank, so line numbers are the page's."""
+    inside, lines = False, []
+    for line in text.splitlines():
+        if inside and line.startswith(FENCE):
+            inside = False
+        lines.append(line if inside else "")
+        if line.startswith(FENCE + "python"):
+            inside = True
+    assert not inside, "a block is not closed"
+    return "\n".join(lines)
+
+
+WITH_PYTHON = [page for page in PAGES if python_of(page.read_text(encoding="utf-8")).strip()]
+
+
+def run(text: str, folder: Path) -> subprocess.CompletedProcess:
+    script = folder / "page.py"
+    script.write_text(python_of(text) + "\n", encoding="utf-8")
+    command = [sys.executable, "-W", "error", script.name]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+
+
+def identify(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=identify)
+def test_every_python_block_runs(page, tmp_path):
+    done = run(page.read_text(encoding="utf-8"), tmp_path)
+    assert done.returncode == 0, f"{page} (line numbers are the page's):\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=identify)
+def test_no_python_block_escapes(page):
+    """A block that is indented or named otherwise would not be run."""
+    text = page.read_text(encoding="utf-8")
+    found = len(re.findall(rf"^[ \t]+{FENCE}|^{FENCE}(?:py|pycon|Python)\b", text, re.MULTILINE))
+    assert found == 0
+
+
+@pytest.mark.parametrize(
+    "body, message",
+    [("assert 1 == 2", "AssertionError"), ("import warnings; warnings.warn('x')", "UserWarning")],
+)
+def test_a_block_that_fails_is_seen(body, message, tmp_path):
+    done = run(
+        f"text\n\n{FENCE}python\nx = 1\n{FENCE}\n\n{FENCE}python\n{body}\n{FENCE}\n", tmp_path
+    )
+    assert done.returncode != 0
+    assert message in done.stderr and "line 8" in done.stderr
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    documented = {path.split(".")[-1] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    assert set(ex.__all__) - documented == set()
+
+
+def test_links_between_files_lead_somewhere():
+    broken = []
+    for page in [*PAGES, ROOT / "VISION.md", ROOT / "CHANGELOG.md"]:
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in link and not (page.parent / link).exists():
+                broken.append((page.name, link))
+    assert broken == []
