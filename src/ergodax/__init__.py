@@ -11,7 +11,7 @@ from ergodax.gradient import (
     Minibatch,
     NoisyGradient,
 )
-from ergodax.integrator import euler_maruyama, splitting
+from ergodax.integrator import Thermostat, euler_maruyama, splitting
 from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe import Column, Dense, Diagonal, LowRank, Operator, Recipe, Scalar, dynamics
 from ergodax.sampler import hmc, langevin, sghmc, sgld, sgnht
@@ -42,6 +42,7 @@ __all__ = [
     "Scalar",
     "State",
     "Target",
+    "Thermostat",
     "data",
     "diagnostics",
     "dynamics",

@@ -14,7 +14,7 @@ class DivergenceError(RuntimeError):
     """
 
     def __init__(
-        self, message: str, *, step: int, chain: int, state: Any, samples: Any | None = None
+        self, message: str, *, step: int, chain: int, state: Any, samples: Any = None
     ) -> None:
         super().__init__(message)
         self.step = step

@@ -6,7 +6,8 @@ but the two methods.
 """
 
 import abc
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -94,11 +95,45 @@ def kinetic_temperature(momentum: PyTree, velocity: PyTree) -> Float[Array, ""]:
     return tree.dot(momentum, velocity) / tree.size(momentum)
 
 
+class Methods(NamedTuple):
+    """The two methods of a kernel, which is all that the driver needs of it."""
+
+    init: Callable[[Any, Any], Any]
+    step: Callable[[Any, Any], tuple[Any, Any]]
+
+
+def check_kernel(kernel: Any) -> Any:
+    """Accept anything with `init` and `step`; say what a kernel is otherwise.
+
+    Args:
+        kernel: an ergodax kernel, another PyTree, or an object of any class of yours.
+
+    Raises:
+        TypeError: no `init` or no `step`.
+    """
+    methods = [getattr(kernel, name, None) for name in ("init", "step")]
+    if isinstance(kernel, type) or not all(callable(method) for method in methods):
+        raise TypeError(
+            f"kernel must have the methods init and step, not {kernel!r}. Try ex.sgld(...)."
+        )
+    by_value = type(kernel).__hash__ not in (None, object.__hash__)
+    if by_value or not jax.tree_util.all_leaves([kernel]):
+        return kernel
+    # The compiled program of an object that only its identity tells apart would outlive a
+    # change of its attributes. New functions have a program of their own.
+    return Methods(lambda k, p: kernel.init(k, p), lambda k, s: kernel.step(k, s))
+
+
 def check_key(key: Any) -> PRNGKeyArray:
-    """Accept a typed key or a raw uint32 one; name the argument otherwise."""
+    """Accept a typed key or a raw uint32 one; name the argument otherwise.
+
+    Raises:
+        TypeError: not a key, or several.
+    """
     if isinstance(key, jax.Array):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
             return key
         if key.dtype == jnp.uint32 and key.ndim == 1:
             return jax.random.wrap_key_data(key)
-    raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")
+    what = f"an array of shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
+    raise TypeError(f"key must be one key, such as jax.random.key(0), not {what}.")

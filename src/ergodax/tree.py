@@ -59,8 +59,15 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
     return frozen
 
 
+def hide(tree: PyTree) -> PyTree:
+    """Put every leaf that is not an array into the structure, whatever the arrays' dtypes."""
+    return jax.tree.map(
+        lambda x: x if isinstance(x, jax.Array | np.ndarray | np.generic) else Static(x), tree
+    )
+
+
 def thaw(tree: PyTree) -> PyTree:
-    """Undo `freeze`: give the leaves that are not arrays back."""
+    """Undo `freeze` and `hide`: give the leaves that are not arrays back."""
     return jax.tree.map(
         lambda x: x.value if isinstance(x, Static) else x,
         tree,
@@ -110,10 +117,9 @@ def multiply(a: PyTree, b: PyTree) -> PyTree:
 
 def dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
     """Sum over all leaves of the inner products."""
-    return sum(
-        (jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)),
-        start=jnp.zeros((), dtype=result_dtype(a)),
-    )
+    dtype = result_dtype(a)
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return sum((jnp.sum(x * y).astype(dtype) for x, y in pairs), start=jnp.zeros((), dtype))
 
 
 def norm(tree: PyTree) -> Float[Array, ""]:
@@ -133,7 +139,7 @@ def size(tree: PyTree) -> int:
 
 def result_dtype(tree: PyTree) -> Any:
     """The widest dtype among the leaves."""
-    return jnp.result_type(*(leaf.dtype for leaf in jax.tree.leaves(tree)))
+    return max((leaf.dtype for leaf in jax.tree.leaves(tree)), key=lambda dtype: dtype.itemsize)
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
@@ -163,7 +169,12 @@ def _random_like(draw: Callable, key: PRNGKeyArray, tree: PyTree) -> PyTree:
 
 
 def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
-    """Independent standard normal numbers in the shape of `tree`."""
+    """Independent standard normal numbers in the shape of `tree`.
+
+    Args:
+        key: a fresh key.
+        tree: any tree of floating-point arrays; only its shapes and dtypes matter.
+    """
     return _random_like(jax.random.normal, key, tree)
 
 

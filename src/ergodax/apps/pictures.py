@@ -52,7 +52,8 @@ def marginals(draws: np.ndarray, reference: np.ndarray, names: list[str]) -> Any
     figure, axes = _grid(len(names), 3, 2.2)
     for k, axis in enumerate(axes):
         both = np.concatenate([draws[..., k].ravel(), reference[..., k].ravel()])
-        bins = np.linspace(*np.quantile(both, [0.0005, 0.9995]), 50).tolist()
+        low, high = np.quantile(both, [0.0005, 0.9995])
+        bins = np.linspace(low, high, 50).tolist()
         common = {"bins": bins, "density": True}
         axis.hist(draws[..., k].ravel(), color=COLOURS[0], alpha=0.45, label="SGHMC", **common)
         outline = {"histtype": "step", "color": "black", "lw": 1.1, "label": "reference"}

@@ -120,9 +120,9 @@ def digits(classes: tuple[str, str] = ("3", "8")) -> Table:
     """Scikit-learn's 8 x 8 handwritten digits, one class against another; needs no download."""
     from sklearn.datasets import load_digits
 
-    images, labels = load_digits(return_X_y=True)
+    bunch: Any = load_digits()
     names = [f"pixel[{k // 8}, {k % 8}]" for k in range(64)]
-    return make_table(images, labels, names, classes)
+    return make_table(bunch.data, bunch.target, names, classes)
 
 
 def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:

@@ -39,7 +39,17 @@ def as_data(data: PyTree) -> PyTree:
             "Check for a transposed or truncated array."
         )
     # jnp.array copies; device_put may alias NumPy's memory, and later writes would show up.
-    return jax.tree.map(jnp.array, data)
+    with np.errstate(over="ignore"):
+        arrays = jax.tree.map(jnp.array, data)
+    for path, array in jax.tree_util.tree_leaves_with_path(arrays):
+        name = "data" + jax.tree_util.keystr(path)
+        if jnp.issubdtype(array.dtype, jnp.inexact) and not tree.is_traced(array):
+            if not bool(jnp.all(jnp.isfinite(array))):
+                raise ValueError(
+                    f"{name} has values too large for {array.dtype}. Standardise it, or turn "
+                    "double precision on: jax.config.update('jax_enable_x64', True)."
+                )
+    return arrays
 
 
 def _check_leaf(name: str, leaf: Any) -> int:

@@ -10,23 +10,28 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from ergodax.data.permutation import Permutation
+from ergodax.data.permutation import Permutation, scale_bits
 
 
 class Batching(eqx.Module):
     """A scheme that draws row numbers. Its state, if any, lives in the gradient state."""
 
-    def check(self, num_rows: int, batch_size: int) -> None:
+    def check(self, num_rows: int, batch_size: int | np.integer) -> None:
         """Refuse a batch size that the scheme can't draw.
+
+        Args:
+            num_rows: N.
+            batch_size: n.
 
         Raises:
             TypeError: batch_size is not an integer.
             ValueError: batch_size is out of range.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size must be an integer, not {batch_size!r}.")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
+            raise TypeError(f"batch_size must be an integer, not {batch_size!r}. Try 100.")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
         if batch_size > num_rows:
@@ -57,7 +62,11 @@ class WithReplacement(Batching):
         self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
     ) -> tuple[Int[Array, " n"], Any]:
         """n independent uniform rows."""
-        return jax.random.randint(key, (batch_size,), 0, num_rows), state
+        if num_rows <= 2**16:
+            # One word a row instead of the two that randint draws to be fair for any range.
+            words = jax.random.bits(key, (batch_size,), jnp.uint32)
+            return scale_bits(words, num_rows).astype(jnp.int32), state
+        return jax.random.randint(key, (batch_size,), 0, num_rows, jnp.int32), state
 
 
 class WithoutReplacement(Batching):
@@ -72,7 +81,8 @@ class WithoutReplacement(Batching):
     ) -> tuple[Int[Array, " n"], Any]:
         """The first n places of a new permutation."""
         permutation = Permutation(num_rows)
-        return permutation(permutation.draw(key), jnp.arange(batch_size)), state
+        places = jnp.arange(batch_size, dtype=jnp.int32)
+        return permutation(permutation.draw(key), places), state
 
 
 class ShuffledEpochs(Batching):
@@ -92,7 +102,7 @@ class ShuffledEpochs(Batching):
         """The next n places of the present order; a new order after the last full batch."""
         permutation = Permutation(num_rows)
         words, used = state
-        rows = permutation(words, used * batch_size + jnp.arange(batch_size))
+        rows = permutation(words, used * batch_size + jnp.arange(batch_size, dtype=jnp.int32))
         over = used + 1 == num_rows // batch_size
         words = jnp.where(over, permutation.draw(key), words)
         return rows, (words, jnp.where(over, 0, used + 1))

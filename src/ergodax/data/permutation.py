@@ -44,7 +44,11 @@ class Permutation(eqx.Module):
 
     def draw(self, key: PRNGKeyArray) -> UInt32[Array, " words"]:
         """Draw one permutation, as the few words that determine it."""
-        return jax.random.bits(key, (2 * ROUNDS,), jnp.uint32)
+        # A key is 64 random bits, which mixing spreads over the words: a second call of the
+        # generator would cost a twentieth of a whole step and add nothing.
+        low, high = jax.random.key_data(key).ravel()[:2]
+        places = jnp.arange(1, 2 * ROUNDS + 1, dtype=jnp.uint32)
+        return mix(low + places * jnp.uint32(0x9E3779B9)) ^ mix(high ^ places)
 
     def __call__(
         self, words: UInt32[Array, " words"], places: Int[Array, " n"]
@@ -56,7 +60,7 @@ class Permutation(eqx.Module):
             places: numbers in [0, num_rows).
         """
         if self.num_rows <= SMALL or 4 * places.shape[0] >= self.num_rows:
-            order = jnp.argsort(_bits(words, self.num_rows))
+            order = jnp.argsort(_bits(words, self.num_rows)).astype(jnp.int32)
             return order[places]
         rows = self._shuffle(words, places.astype(jnp.uint32))
         if self.height * self.width > self.num_rows:
@@ -65,15 +69,17 @@ class Permutation(eqx.Module):
                 lambda rows: jnp.where(rows >= self.num_rows, self._shuffle(words, rows), rows),
                 rows,
             )
-        return rows.astype(jnp.int32)
+        # Without the barrier XLA may fuse the shuffle into the gather that follows, and so
+        # repeat it for every column of the data.
+        return lax.optimization_barrier(rows.astype(jnp.int32))
 
     def _shuffle(
         self, words: UInt32[Array, " words"], points: UInt32[Array, " n"]
     ) -> UInt32[Array, " n"]:
         row, column = jnp.divmod(points, jnp.uint32(self.width))
         for k in range(ROUNDS):
-            row = _rotate(row, _mix(column ^ words[2 * k]), self.height)
-            column = _rotate(column, _mix(row ^ words[2 * k + 1]), self.width)
+            row = _rotate(row, mix(column ^ words[2 * k]), self.height)
+            column = _rotate(column, mix(row ^ words[2 * k + 1]), self.width)
         return row * jnp.uint32(self.width) + column
 
 
@@ -85,18 +91,25 @@ def _grid(n: int) -> tuple[int, int]:
     return height, -(-n // height)
 
 
-def _mix(x: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
-    # A bijective 32-bit finaliser: every output bit depends on every input bit.
+def mix(x: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+    """A bijective 32-bit finaliser: every output bit depends on every input bit."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
 
 
-def _rotate(place: UInt32[Array, " n"], bits: UInt32[Array, " n"], length: int) -> Array:
-    # The shift is floor(bits * length / 2^32), the high word of a product of 32 by 16 bits,
-    # in two 32-bit pieces that can't overflow: no division, which would not vectorise.
+def scale_bits(bits: UInt32[Array, " n"], length: int) -> UInt32[Array, " n"]:
+    """floor(bits * length / 2^32): random bits as a number in [0, length), length <= 2^16.
+
+    The high word of a product of 32 by 16 bits, in two 32-bit pieces that can't overflow: no
+    division, which would not vectorise. The numbers' probabilities differ by 2^-32 at most.
+    """
     n = jnp.uint32(length)
-    place = place + (((bits >> 16) * n + (((bits & 0xFFFF) * n) >> 16)) >> 16)
+    return ((bits >> 16) * n + (((bits & 0xFFFF) * n) >> 16)) >> 16
+
+
+def _rotate(place: UInt32[Array, " n"], bits: UInt32[Array, " n"], length: int) -> Array:
+    place = place + scale_bits(bits, length)
     return jnp.where(place >= length, place - jnp.uint32(length), place)
 
 

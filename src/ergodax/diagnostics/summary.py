@@ -26,16 +26,16 @@ def summarise(draws: dict[str, np.ndarray]) -> Any:
         if array.shape[1] < 4:
             raise ValueError(f"a summary needs at least 4 draws a chain, not {array.shape[1]}.")
         flat = array.reshape(*array.shape[:2], -1).astype(np.float64)
-        table = np.stack(
-            [
+        axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+        with np.errstate(invalid="ignore", divide="ignore"):  # a constant has no R-hat: NaN
+            columns = [
                 flat.mean(axis=(0, 1)),
                 flat.std(axis=(0, 1), ddof=1),
-                array_stats.mcse(flat, method="mean", chain_axis=0, draw_axis=1),
-                array_stats.ess(flat, method="bulk", chain_axis=0, draw_axis=1),
-                array_stats.rhat(flat, method="rank", chain_axis=0, draw_axis=1),
-            ],
-            axis=1,
-        )
+                array_stats.mcse(flat, method="mean", **axes),
+                array_stats.ess(flat, method="bulk", **axes),
+                array_stats.rhat(flat, method="rank", **axes),
+            ]
+        table = np.stack(columns, axis=1)
         for index, row in zip(np.ndindex(array.shape[2:]), table, strict=True):
             label = f"{name}[{', '.join(map(str, index))}]" if index else name
             rows[label] = row

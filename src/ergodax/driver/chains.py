@@ -20,8 +20,6 @@ def start_chains(
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
     """Keys and first states of all chains, and zeros in the shape of one draw of them all.
 
-    Chain c uses the key fold_in(key, c), whatever the number of chains.
-
     Args:
         kernel: the kernel.
         collect: what is stored of a position.
@@ -47,14 +45,11 @@ def start_chains(
             if leaf.ndim == 0 or leaf.shape[0] != num_chains:
                 raise ValueError(
                     f"positions{jax.tree_util.keystr(path)} must have a leading axis of length "
-                    f"num_chains={num_chains}, but its shape is {leaf.shape}."
+                    f"num_chains={num_chains}, but its shape is {leaf.shape}. Pass num_chains= as "
+                    "many as there are, or position= for one start of all."
                 )
     if not bool(tree.all_finite(frozen)):
         raise ValueError(
             "the position has entries that are NaN or infinite; start at a finite one."
         )
-    key_init, key_run = jax.random.split(key)
-    each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    chains = jnp.arange(num_chains)
-    states, rows = loop.start(kernel, collect, each(key_init, chains), frozen)
-    return each(key_run, chains), states, rows
+    return loop.start(kernel, collect, key, frozen)

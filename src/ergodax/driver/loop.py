@@ -1,8 +1,8 @@
 """The compiled inner loop.
 
 A chunk runs many steps and stores every thin-th position in a buffer. How many draws to make
-is an argument of the compiled program, not part of it, so any number of steps and any
-chunking reuse one compilation. Step t of a chain uses the key fold_in(chain key, t): the
+is an argument of the compiled program, not part of it, so any chunking, and runs of similar
+length, reuse one compilation. Step t of a chain uses the key fold_in(chain key, t): the
 draws depend on the key alone, not on where the chunks begin.
 """
 
@@ -34,18 +34,24 @@ def over_chains(function: Callable, num_chains: int) -> Callable:
 
 @eqx.filter_jit
 def start(
-    kernel: Any, collect: Collect, keys: Key[Array, " chains"], positions: PyTree
-) -> tuple[PyTree, PyTree]:
-    """The first state of each chain, and zeros in the shape of one draw of all chains.
+    kernel: Any, collect: Collect, key: PRNGKeyArray, positions: PyTree
+) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
+    """The key and first state of each chain, and zeros in the shape of one draw of all chains.
 
-    Keys and positions have a leading chain axis. Finding the shapes here, in the compiled
+    Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
+    leading chain axis. Finding the shapes here, in the compiled
     program, saves tracing the kernel anew in each run.
     """
-    states = over_chains(kernel.init, keys.shape[0])(keys, positions)
+    num_chains = jax.tree.leaves(positions)[0].shape[0]
+    each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    chains = jnp.arange(num_chains, dtype=jnp.int32)
+    key_init, key_run = jax.random.split(key)
+    keys = each(key_run, chains)
+    states = over_chains(kernel.init, num_chains)(each(key_init, chains), positions)
     one = jax.tree.map(lambda x: x[0], states)
     shapes = _row_shapes(kernel, collect, keys[0], one)
-    rows = jax.tree.map(lambda s: jnp.zeros((keys.shape[0], *s.shape), s.dtype), shapes)
-    return states, rows
+    rows = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
+    return keys, states, rows
 
 
 @eqx.filter_jit
@@ -101,7 +107,7 @@ def draw(
                 last = first + k * thin + (thin - 1)
                 state = _steps(kernel, key, state, first + k * thin, thin - 1)
             state, info = kernel.step(jax.random.fold_in(key, last), state)
-            row = collect(tree.thaw(state.position)), info
+            row = _collected(collect, state), info
             return state, jax.tree.map(lambda b, x: b.at[k].set(x), buffer, row)
 
         shapes = _row_shapes(kernel, collect, key, state)
@@ -114,33 +120,46 @@ def draw(
 
 @eqx.filter_jit
 def replay(
-    kernel: Any, key: PRNGKeyArray, state: PyTree, first: Int[Array, ""], count: Int[Array, ""]
-) -> tuple[PyTree, Int[Array, ""], PyTree]:
-    """Take up to `count` steps of one chain again, and stop before the first that is not finite.
+    kernel: Any,
+    keys: Key[Array, " chains"],
+    states: PyTree,
+    first: Int[Array, ""],
+    count: Int[Array, ""],
+) -> tuple[Int[Array, " chains"], PyTree]:
+    """Take up to `count` steps again; each chain stops at its first that is not finite.
+
+    The chains are mapped over as in `advance`, so that they retrace their steps to the bit.
 
     Returns:
-        The last finite state, how many steps were finite, and the Info of the step after.
+        How many steps of each chain were finite, and the Info of its last one taken.
     """
 
-    def go_on(carry: tuple) -> Bool[Array, ""]:
-        _, done, finite, _ = carry
-        return finite & (done < count)
+    def chain(key: PRNGKeyArray, state: Any) -> tuple:
+        def go_on(carry: tuple) -> Bool[Array, ""]:
+            _, done, finite, _ = carry
+            return finite & (done < count)
 
-    def one(carry: tuple) -> tuple:
-        state, done, _, _ = carry
-        new, info = kernel.step(jax.random.fold_in(key, first + done), state)
-        finite = tree.all_finite(new.position)
-        kept = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, state)
-        return kept, done + finite, finite, info
+        def one(carry: tuple) -> tuple:
+            state, done, _, _ = carry
+            new, info = kernel.step(jax.random.fold_in(key, first + done), state)
+            finite = tree.all_finite(new.position)
+            return new, done + finite.astype(jnp.int32), finite, info
 
-    shapes = jax.eval_shape(lambda s: _info(kernel, key, s), state)
-    info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    state, done, _, info = lax.while_loop(go_on, one, (state, jnp.int32(0), jnp.array(True), info))
-    return state, done, info
+        shapes = jax.eval_shape(lambda s: _info(kernel, key, s), state)
+        info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        begin = (state, jnp.int32(0), jnp.array(True), info)
+        _, done, _, info = lax.while_loop(go_on, one, begin)
+        return done, info
+
+    return over_chains(chain, keys.shape[0])(keys, states)
 
 
 def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
-    return jax.eval_shape(lambda s: (collect(tree.thaw(s.position)), _info(kernel, key, s)), state)
+    return jax.eval_shape(lambda s: (_collected(collect, s), _info(kernel, key, s)), state)
+
+
+def _collected(collect: Collect, state: Any) -> PyTree:
+    return tree.hide(collect(tree.thaw(state.position)))
 
 
 def _info(kernel: Any, key: PRNGKeyArray, state: Any) -> PyTree:

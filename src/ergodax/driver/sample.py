@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax import tree
 from ergodax.driver import loop
 from ergodax.driver.chains import start_chains
 from ergodax.driver.progress import Report, progress_bar
 from ergodax.driver.samples import Samples
 from ergodax.errors import DivergenceError
-from ergodax.kernel import check_key
+from ergodax.kernel import check_kernel, check_key
 
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
 BYTES_TO_A_CHUNK = 2**23  # of draws on the device at a time, all chains together
@@ -60,8 +61,9 @@ def sample(
     _check_counts(num_steps=num_steps, num_chains=num_chains, thin=thin, burn_in=burn_in)
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
-    if not (hasattr(kernel, "init") and hasattr(kernel, "step")):
-        raise TypeError(f"kernel must have init and step, such as ex.sgld(...), not {kernel!r}.")
+    if burn_in + num_steps >= 2**31:
+        raise ValueError(f"burn_in + num_steps must be below 2^31, not {burn_in + num_steps}.")
+    kernel = check_kernel(kernel)
     collect = collect or _identity
     start = start_chains(kernel, collect, position, positions, check_key(key), num_chains)
     run = _Run(kernel, collect, start, thin, num_steps // thin)
@@ -87,7 +89,8 @@ class _Run:
             lambda x: np.empty((x.shape[0], num_draws, *x.shape[1:]), x.dtype), row
         )
         size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
-        self.capacity = max(1, min(num_draws, BYTES_TO_A_CHUNK // size))
+        # A power of two, so that runs of different lengths share a compiled program.
+        self.capacity = 2 ** int(np.log2(max(1, min(2 * num_draws - 1, BYTES_TO_A_CHUNK // size))))
         self.clock = _Clock()
 
     def burn(self, count: int, report: Report) -> None:
@@ -134,7 +137,7 @@ class _Run:
     def samples(self) -> Samples:
         """What has been drawn."""
         position, info = jax.tree.map(lambda x: x[:, : self.made], self.store)
-        return Samples(position, info, self.states)
+        return Samples(tree.thaw(position), info, self.states)
 
     def _keep(self, rows: PyTree, count: int) -> None:
         def copy(store: np.ndarray, new: Any) -> None:
@@ -147,14 +150,11 @@ class _Run:
         failed = np.flatnonzero(~np.asarray(finite))
         if not failed.size:
             return
-        reached, infos = [], []
-        for chain in range(len(finite)):
-            one = jax.tree.map(lambda x, c=chain: x[c], (self.keys, before))
-            _, steps, info = loop.replay(self.kernel, *one, jnp.int32(self.done), jnp.int32(count))
-            reached.append(int(steps))
-            infos.append(info)
-        chain = min(failed.tolist(), key=lambda c: reached[c])
-        steps = reached[chain]
+        reached, infos = loop.replay(
+            self.kernel, self.keys, before, jnp.int32(self.done), jnp.int32(count)
+        )
+        chain = min(failed.tolist(), key=lambda c: int(reached[c]))
+        steps = int(reached[chain])
         # Up to that step every chain is finite, so all of them are brought there.
         self.states, _ = loop.advance(
             self.kernel, self.keys, before, jnp.int32(self.done), jnp.int32(steps)
@@ -164,7 +164,7 @@ class _Run:
         samples = self.samples() if self.made else None
         self.done += steps
         raise DivergenceError(
-            _advice(infos[chain], chain, self.done, self.made),
+            _advice(jax.tree.map(lambda x: x[chain], infos), chain, self.done, self.made),
             step=self.done,
             chain=chain,
             state=self.states,
@@ -177,7 +177,6 @@ class _Clock:
 
     def __init__(self) -> None:
         self.rate = 0.0
-        self.chunks = 0
 
     def steps(self) -> int:
         return max(1, int(self.rate * SECONDS_TO_A_CHUNK)) if self.rate else 64
@@ -220,8 +219,8 @@ def _advice(info: Any, chain: int, step: int, made: int) -> str:
             f"size, or pass clip=True to accept some excess heat. The {kept}."
         )
     size = getattr(info, "step_size", None)
-    now = "" if size is None else f" The step size was {float(size):.3g};"
+    now = "Try" if size is None else f"The step size was {float(size):.3g}; try"
     return (
-        f"{where}.{now} try one ten times smaller, a start nearer the mode, or standardised data. "
-        f"The {kept}."
+        f"{where}. {now} a step size ten times smaller, a start nearer the mode, or standardised "
+        f"data. The {kept}."
     )

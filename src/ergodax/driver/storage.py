@@ -2,19 +2,20 @@
 
 The arrays are stored under numbers; a JSON text beside them holds the structure: dicts,
 lists, tuples, None, plain values, and modules of this library by name. Loading imports
-nothing but those. Modules of other libraries are stored as dicts of their fields.
+nothing but those. Classes of other libraries are stored as dicts of their fields.
 """
 
 import dataclasses
 import importlib
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ergodax import tree
 
 FORMAT = "ergodax-samples-1"
 
@@ -47,16 +48,16 @@ def load(path: str | Path) -> dict[str, Any]:
         FileNotFoundError: no such file.
         ValueError: not such a file, or a damaged one.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            structure = json.loads(str(archive["structure"]))
-            if structure.get("format") != FORMAT:
-                raise ValueError(f"its format is {structure.get('format')!r}, not {FORMAT!r}")
-            return _decode(structure["tree"], archive)
-    except FileNotFoundError:
-        raise
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise ValueError(f"{path} is not a file written by Samples.save: {error}") from error
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                structure = json.loads(str(archive["structure"]))
+                if structure.get("format") != FORMAT:
+                    raise ValueError(f"its format is {structure.get('format')!r}, not {FORMAT!r}")
+                return _decode(structure["tree"], archive)
+        # A damaged or hostile file can fail in the zip, the array, the text or the structure.
+        except Exception as error:
+            raise ValueError(f"{path} is not a file written by Samples.save: {error}") from error
 
 
 def _encode(node: Any, arrays: list[np.ndarray]) -> Any:
@@ -67,24 +68,26 @@ def _encode(node: Any, arrays: list[np.ndarray]) -> Any:
         return {"array": len(arrays) - 1}
     if node is None or isinstance(node, bool | int | float | str):
         return {"value": node}
-    if isinstance(node, dict):
+    if type(node) is dict:
         return {"dict": [[key, _encode(value, arrays)] for key, value in node.items()]}
-    if isinstance(node, list | tuple):
-        kind = "list" if isinstance(node, list) else "tuple"
-        return {kind: [_encode(value, arrays) for value in node]}
+    if type(node) in (list, tuple):
+        return {type(node).__name__: [_encode(value, arrays) for value in node]}
+    cls = type(node)
     if dataclasses.is_dataclass(node):
-        cls = type(node)
-        fields = [
-            [field.name, _encode(getattr(node, field.name), arrays)]
-            for field in dataclasses.fields(node)
-            if hasattr(node, field.name)
-        ]
-        ours = cls.__module__.split(".")[0] == "ergodax"
-        return {
-            "module": f"{cls.__module__}:{cls.__qualname__}" if ours else None,
-            "fields": fields,
-        }
-    return {"value": None}  # a function, say: it is part of the program, not of the data
+        names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
+        parts = [(name, getattr(node, name)) for name in names]
+    else:
+        # Some other class that JAX knows, by the paths of its arrays. A leaf that is no array
+        # (a function, say) is part of the program, not of the data.
+        paths = jax.tree_util.tree_leaves_with_path(node)
+        parts = [(tree.path_name(path), leaf) for path, leaf in paths if path]
+        if not parts:
+            return {"value": None}
+    ours = cls.__module__.split(".")[0] == "ergodax"
+    return {
+        "module": f"{cls.__module__}:{cls.__qualname__}" if ours else None,
+        "fields": [[name, _encode(part, arrays)] for name, part in parts],
+    }
 
 
 def _decode(node: dict[str, Any], archive: Any) -> Any:
@@ -110,11 +113,14 @@ def _decode(node: dict[str, Any], archive: Any) -> Any:
 
 def _module(name: str, fields: dict[str, Any]) -> Any:
     module, _, cls = name.partition(":")
-    if module.split(".")[0] != "ergodax":
+    if module.split(".")[0] != "ergodax" or module.endswith("__main__"):
         raise ValueError(f"refusing to load a class of {module!r}")
     kind = getattr(importlib.import_module(module), cls)
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise ValueError(f"{name} is not a module")
+    unknown = set(fields) - {field.name for field in dataclasses.fields(kind)}
+    if unknown:
+        raise ValueError(f"{name} has no field {sorted(unknown)}")
     instance = object.__new__(kind)  # a module's own checks have passed before it was saved
     for key, value in fields.items():
         object.__setattr__(instance, key, value)

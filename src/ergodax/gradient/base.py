@@ -57,7 +57,11 @@ class GradientEstimator(eqx.Module):
 
 
 def check_estimator(gradient: Any) -> GradientEstimator:
-    """Accept an estimator; say how to make one from a target or posterior."""
+    """Accept an estimator; say how to make one from a target or posterior.
+
+    Raises:
+        TypeError: not an estimator.
+    """
     if isinstance(gradient, GradientEstimator) or (
         hasattr(gradient, "init") and hasattr(gradient, "estimate")
     ):

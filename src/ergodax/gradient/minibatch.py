@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax.data.arrays import take
@@ -35,7 +36,7 @@ class Minibatch(GradientEstimator):
     def __init__(
         self,
         posterior: Posterior,
-        batch_size: int,
+        batch_size: int | np.integer,
         replace: bool = False,
         *,
         batching: Batching | None = None,
@@ -48,7 +49,7 @@ class Minibatch(GradientEstimator):
         self.batching = batching or (WithReplacement() if replace else WithoutReplacement())
         self.batching.check(posterior.num_data, batch_size)
         self.target = posterior
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
         """The state of the batching scheme; checks that the likelihood fits `position`."""

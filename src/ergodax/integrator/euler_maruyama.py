@@ -47,13 +47,14 @@ class EulerMaruyama(Kernel):
         estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, state.position)
         z = {"position": state.position, **state.auxiliary}
         noise, feasible = self._noise(key_noise, z, estimate, h, temperature)
-        increment = self._increment(z, estimate, h, temperature, key_correction)
+        key_early, key_late = jax.random.split(key_correction)
+        increment = self._increment(z, estimate, h, temperature, key_early)
         new = _advance(z, increment, noise)
         if self.semi_implicit:
             # The position moves with the new auxiliary variables; the blocks are still those
             # of the old position, and the gradient is the one already estimated.
             half = {**new, "position": z["position"]}
-            late = self._increment(half, estimate, h, temperature, key_correction)
+            late = self._increment(half, estimate, h, temperature, key_late)
             new["position"] = _advance(half, late, noise)["position"]
         position, auxiliary = new.pop("position"), new
         info = self._info(position, auxiliary, estimate, h, feasible)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -27,6 +28,35 @@ class Constant(eqx.Module):
         return self.value
 
 
+class Function(eqx.Module):
+    """A user's function of the step, whatever kind of number it returns.
+
+    Args:
+        function: step -> number.
+        name: the argument's name, for errors.
+
+    Raises:
+        TypeError: it does not return one number.
+    """
+
+    function: Schedule
+    name: str = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        """Ask for one value, without computing it."""
+        shape = jax.eval_shape(self, jax.ShapeDtypeStruct((), jnp.int32)).shape
+        if shape != ():
+            raise TypeError(
+                f"{self.name} must return one number for a step, not an array of shape {shape}. "
+                "Try a schedule of ergodax.schedule or optax."
+            )
+
+    def __call__(self, step: Int[Array, ""]) -> Array:
+        """The function's value as a floating-point array."""
+        value = jnp.asarray(self.function(step))
+        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+
+
 def as_schedule(value: Any, name: str, *, allow_zero: bool = False) -> Schedule:
     """Make a number or a function of the step a schedule.
 
@@ -39,12 +69,14 @@ def as_schedule(value: Any, name: str, *, allow_zero: bool = False) -> Schedule:
         TypeError: neither a real number nor a function.
         ValueError: a number that is not positive and finite.
     """
-    if callable(value):
+    if isinstance(value, Constant | Function):
         return value
+    if callable(value):
+        return Function(value, name)
     if tree.is_traced(value):
         return Constant(value)
     try:
-        number = np.asarray(value, dtype=float)
+        number = None if value is None else np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         number = None
     if number is None or number.ndim != 0:

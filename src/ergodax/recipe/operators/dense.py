@@ -39,6 +39,11 @@ class Dense(Operator):
 
     def _apply(self, matrix: Array, x: PyTree) -> PyTree:
         flat, unravel = tree.ravel(x)
+        if flat.size != matrix.shape[1]:
+            raise ValueError(
+                f"a matrix of shape {matrix.shape} can't act on a block of {flat.size} numbers. "
+                "Give a mass, preconditioner or covariance of the position's size."
+            )
         return unravel(matrix.astype(flat.dtype) @ flat)
 
     def mv(self, x: PyTree) -> PyTree:

@@ -23,6 +23,11 @@ class LowRank(Operator):
     factor: PyTree[Float[Array, "k ..."]]
     base: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
 
+    def _like(self, x: PyTree) -> "LowRank":
+        """Itself in the dtype of the block, so that double-precision factors promote nothing."""
+        factor = jax.tree.map(lambda f, y: f.astype(y.dtype), self.factor, x)
+        return LowRank(factor, self.base)
+
     def _coefficients(self, x: PyTree) -> Float[Array, " k"]:
         return jax.vmap(tree.dot, in_axes=(0, None))(self.factor, x)
 
@@ -34,7 +39,8 @@ class LowRank(Operator):
 
     def mv(self, x: PyTree) -> PyTree:
         """base * x + F^T (F x), F the k rows: O(k d)."""
-        return tree.add(tree.scale(self.base, x), self._combine(self._coefficients(x)))
+        own = self._like(x)
+        return tree.add(tree.scale(own.base, x), own._combine(own._coefficients(x)))
 
     def scaled(self, factor: Any) -> "LowRank":
         """factor * base and sqrt(factor) * F."""
@@ -55,14 +61,15 @@ class LowRank(Operator):
             function: of the eigenvalues, elementwise.
             x: a tree like the block.
         """
-        s, vectors = jnp.linalg.eigh(self._gram())
+        own = self._like(x)
+        s, vectors = jnp.linalg.eigh(own._gram())
         kept = s > jnp.finfo(s.dtype).eps * s.shape[0] * jnp.maximum(s[-1], 0.0)
-        floor = self.base.astype(s.dtype)
+        floor = own.base.astype(s.dtype)
         base = function(floor)
         raised = function(floor + jnp.where(kept, s, 0.0))
         weight = jnp.where(kept, (raised - base) / jnp.where(kept, s, 1.0), 0.0)
-        inner = vectors @ (weight * (vectors.T @ self._coefficients(x)))
-        return tree.add(tree.scale(base, x), self._combine(inner))
+        inner = vectors @ (weight * (vectors.T @ own._coefficients(x)))
+        return tree.add(tree.scale(base, x), own._combine(inner))
 
     def sqrt_mv(self, x: PyTree) -> PyTree:
         """The symmetric square root: O(k^2 d)."""
@@ -70,8 +77,9 @@ class LowRank(Operator):
 
     def solve(self, x: PyTree) -> PyTree:
         """A^-1 x by Woodbury, through the k x k matrix; base must be positive."""
-        gram = self._gram()
-        small = gram + self.base * jnp.eye(gram.shape[0], dtype=gram.dtype)
+        own = self._like(x)
+        gram = own._gram()
+        small = gram + tree.cast(own.base, gram) * jnp.eye(gram.shape[0], dtype=gram.dtype)
         factor = jax.scipy.linalg.cho_factor(small, lower=True)
-        inner = jax.scipy.linalg.cho_solve(factor, self._coefficients(x))
-        return tree.scale(1.0 / self.base, tree.subtract(x, self._combine(inner)))
+        inner = jax.scipy.linalg.cho_solve(factor, own._coefficients(x))
+        return tree.scale(1.0 / own.base, tree.subtract(x, own._combine(inner)))

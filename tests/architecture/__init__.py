@@ -1,0 +1,1 @@
+"""Tests of how the code is laid out and documented."""

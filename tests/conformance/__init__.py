@@ -1,0 +1,1 @@
+"""Tests that every kernel of the library keeps the contract."""

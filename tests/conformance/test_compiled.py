@@ -1,0 +1,51 @@
+"""Kernels compile once: not again at the second call, nor for another step size."""
+
+import sys
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import ergodax as ex
+from conformance.positions import tree_positions
+from conformance.registry import KERNELS, H
+from conformance.run import numbers
+
+# ergodax.driver.sample is also the name of the function.
+SAMPLE = sys.modules["ergodax.driver.sample"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_one_program_serves_every_step_and_every_step_size(name, key):
+    traces = []
+
+    @eqx.filter_jit
+    def step(kernel, key, state):
+        traces.append(1)
+        return kernel.step(key, state)
+
+    keys = jax.random.split(key, 4)
+    kernel = KERNELS[name](H)
+    start = kernel.init(keys[0], tree_positions()["dict"])
+    one, _ = step(kernel, keys[1], start)
+    by_hand, _ = kernel.step(keys[1], start)
+    np.testing.assert_allclose(
+        numbers(one.position), numbers(by_hand.position), rtol=1e-5, atol=1e-6
+    )
+    step(kernel, keys[2], one)
+    assert len(traces) == 1, "the second step was compiled anew: its state has another type"
+    if name != "optax schedule":  # a closure that optax makes anew each time
+        step(KERNELS[name](H / 2), keys[3], one)
+        assert len(traces) == 1, "another step size was compiled anew"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_draws_do_not_depend_on_the_chunks(name, key, x64, monkeypatch):
+    kernel, start = KERNELS[name](H), tree_positions("float64")["vector"]
+    whole = ex.sample(kernel, start, 5, key=key, num_chains=2)
+    monkeypatch.setattr(SAMPLE._Clock, "steps", lambda self: 2)
+    pieces = ex.sample(kernel, start, 5, key=key, num_chains=2)
+    jax.tree.map(np.testing.assert_array_equal, whole, pieces)
+    assert whole.position.dtype == np.float64 and whole.position.shape == (2, 5, 5)
+    assert (whole.position[0] != whole.position[1]).all(), "two chains are two"

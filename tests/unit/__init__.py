@@ -1,0 +1,1 @@
+"""Tests of the parts, one module at a time."""

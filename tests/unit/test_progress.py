@@ -1,0 +1,44 @@
+"""A bar at a terminal; silence elsewhere."""
+
+import io
+
+import jax.numpy as jnp
+import pytest
+from rich.console import Console
+
+import ergodax as ex
+from ergodax.driver import progress
+
+KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A terminal whose output is kept."""
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=120)
+    monkeypatch.setattr(progress, "Console", lambda stderr: console)
+    return text
+
+
+def test_silent_where_standard_error_is_no_terminal(key, capfd):
+    ex.sample(KERNEL, jnp.ones(2), 10, key=key)
+    out, err = capfd.readouterr()
+    assert out == "" and err == ""
+
+
+def test_shown_at_a_terminal(key, screen):
+    ex.sample(KERNEL, jnp.ones(2), 10, key=key, thin=3, burn_in=5)
+    assert "sampling" in screen.getvalue() and "15/15" in screen.getvalue()
+    assert "steps/s" in screen.getvalue()
+
+
+def test_silent_on_request(key, screen):
+    ex.sample(KERNEL, jnp.ones(2), 10, key=key, progress=False)
+    assert screen.getvalue() == ""
+
+
+def test_an_error_passes_through_the_bar(screen):
+    with pytest.raises(RuntimeError, match="boom"), progress.progress_bar(10, show=True) as report:
+        report(5, 100.0)
+        raise RuntimeError("boom")
