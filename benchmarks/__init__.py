@@ -1,0 +1,1 @@
+"""What a step costs, beside the loop that one would write by hand and beside BlackJAX."""

@@ -1,0 +1,1 @@
+"""The contestants: this library, loops written by hand, BlackJAX."""
