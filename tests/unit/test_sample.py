@@ -59,7 +59,7 @@ def test_a_chain_is_the_same_among_any_number_of_chains(key):
 @pytest.mark.parametrize("size", [1, 24, 100])
 def test_the_draws_do_not_depend_on_the_size_of_the_buffer(size, key, monkeypatch):
     whole = ex.sample(KERNEL, START, 11, key=key, thin=2, burn_in=3, num_chains=2)
-    monkeypatch.setattr(SAMPLE, "BYTES_TO_A_CHUNK", size)
+    monkeypatch.setattr(SAMPLE, "BYTES_ON_THE_DEVICE", size)
     monkeypatch.setattr(SAMPLE._Clock, "steps", lambda self: 3)
     pieces = ex.sample(KERNEL, START, 11, key=key, thin=2, burn_in=3, num_chains=2)
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)

@@ -1,9 +1,9 @@
 """The compiled inner loop.
 
-A chunk runs many steps and stores every thin-th position in a buffer. How many draws to make
-is an argument of the compiled program, not part of it, so any chunking, and runs of similar
-length, reuse one compilation. Step t of a chain uses the key fold_in(chain key, t): the
-draws depend on the key alone, not on where the chunks begin.
+A chunk runs many steps and stores every thin-th position in a buffer, which the next chunk goes
+on filling in place. How many draws to make is an argument of the compiled program, not part of
+it, so any chunking, and runs of similar length, reuse one compilation. Step t of a chain uses
+the key fold_in(chain key, t): the draws depend on the key alone, not on where chunks begin.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ def start(
     """The key and first state of each chain, and zeros in the shape of one draw of all chains.
 
     Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
-    leading chain axis. Finding the shapes here, in the compiled
-    program, saves tracing the kernel anew in each run.
+    leading chain axis. Finding the shapes here, in the compiled program, saves tracing the
+    kernel anew in each run.
     """
     num_chains = jax.tree.leaves(positions)[0].shape[0]
     each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
@@ -71,35 +71,44 @@ def advance(
     return over_chains(chain, keys.shape[0])(keys, states)
 
 
-@eqx.filter_jit
-def draw(
-    kernel: Any,
-    collect: Collect,
-    keys: Key[Array, " chains"],
-    states: PyTree,
-    first: Int[Array, ""],
-    count: Int[Array, ""],
-    thin: Int[Array, ""] | None,
-    capacity: int,
-) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
-    """Make `count` draws, `thin` steps apart.
+class Stretch(eqx.Module):
+    """A stretch of draws to be made.
 
-    Args:
-        kernel: the kernel.
-        collect: what to store of a position.
+    Attributes:
         keys: one for each chain.
-        states: leading chain axis.
+        states: where the chains stand, leading chain axis.
         first: the number of the first step.
-        count: how many draws, at most `capacity`.
+        count: how many draws.
         thin: steps to a draw; None for 1, which needs no inner loop.
-        capacity: rows of the buffer; static.
-
-    Returns:
-        The states, the stored (collected, info) with axes (chains, capacity, ...) of which
-        `count` rows are filled, and whether each chain's position is finite.
+        offset: the row of the buffer for the first draw.
     """
 
-    def chain(key: PRNGKeyArray, state: Any) -> Any:
+    keys: Key[Array, " chains"]
+    states: PyTree
+    first: Int[Array, ""]
+    count: Int[Array, ""]
+    thin: Int[Array, ""] | None
+    offset: Int[Array, ""]
+
+
+@eqx.filter_jit(donate="all-except-first")
+def draw(
+    what: tuple[Any, Collect, Stretch], buffer: PyTree
+) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
+    """Make the draws of a stretch.
+
+    Args:
+        what: the kernel, what to store of a position, and the stretch.
+        buffer: leaves (chains, rows, ...) for (collected, info); its memory is reused.
+
+    Returns:
+        The states after, the buffer with the new rows, and whether each chain's position is
+        finite.
+    """
+    kernel, collect, stretch = what
+    first, thin = stretch.first, stretch.thin
+
+    def chain(key: PRNGKeyArray, state: Any, buffer: PyTree) -> Any:
         def one(k: Int[Array, ""], carry: tuple) -> tuple:
             state, buffer = carry
             last = first + k
@@ -108,14 +117,13 @@ def draw(
                 state = _steps(kernel, key, state, first + k * thin, thin - 1)
             state, info = kernel.step(jax.random.fold_in(key, last), state)
             row = _collected(collect, state), info
-            return state, jax.tree.map(lambda b, x: b.at[k].set(x), buffer, row)
+            place = stretch.offset + k
+            return state, jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
 
-        shapes = _row_shapes(kernel, collect, key, state)
-        buffer = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
-        state, buffer = lax.fori_loop(0, count, one, (state, buffer))
+        state, buffer = lax.fori_loop(0, stretch.count, one, (state, buffer))
         return state, buffer, tree.all_finite(state.position)
 
-    return over_chains(chain, keys.shape[0])(keys, states)
+    return over_chains(chain, stretch.keys.shape[0])(stretch.keys, stretch.states, buffer)
 
 
 @eqx.filter_jit

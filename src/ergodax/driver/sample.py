@@ -18,7 +18,7 @@ from ergodax.errors import DivergenceError
 from ergodax.kernel import check_kernel, check_key
 
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
-BYTES_TO_A_CHUNK = 2**23  # of draws on the device at a time, all chains together
+BYTES_ON_THE_DEVICE = 2**26  # of draws, all chains together, before they go to the host
 
 
 def sample(
@@ -85,12 +85,14 @@ class _Run:
         self.thin, self.num_draws = thin, num_draws
         self.done = 0  # steps of each chain, burn-in included
         self.made = 0  # draws
-        self.store = jax.tree.map(
-            lambda x: np.empty((x.shape[0], num_draws, *x.shape[1:]), x.dtype), row
-        )
+        self.row = row
         size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
         # A power of two, so that runs of different lengths share a compiled program.
-        self.capacity = 2 ** int(np.log2(max(1, min(2 * num_draws - 1, BYTES_TO_A_CHUNK // size))))
+        most = max(1, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
+        self.capacity = 2 ** int(np.log2(most))
+        self.buffer = self._rows(self.capacity, jnp.zeros)
+        self.filled = 0  # rows of the buffer
+        self.store = self._rows(num_draws, np.empty) if num_draws > self.capacity else None
         self.clock = _Clock()
 
     def burn(self, count: int, report: Report) -> None:
@@ -114,36 +116,45 @@ class _Run:
         thin = None if self.thin == 1 else jnp.int32(self.thin)
         while self.made < self.num_draws:
             left = self.num_draws - self.made
-            now = min(left, self.capacity, max(1, self.clock.steps() // self.thin))
+            room = self.capacity - self.filled
+            now = min(left, room, max(1, self.clock.steps() // self.thin))
             before = self.states
+            numbers = (jnp.int32(n) for n in (self.done, now, self.filled))
+            first, count, offset = numbers
+            stretch = loop.Stretch(self.keys, before, first, count, thin, offset)
             with self.clock.timing(now * self.thin):
-                self.states, rows, finite = jax.block_until_ready(
-                    loop.draw(
-                        self.kernel,
-                        self.collect,
-                        self.keys,
-                        before,
-                        jnp.int32(self.done),
-                        jnp.int32(now),
-                        thin,
-                        self.capacity,
-                    )
+                self.states, self.buffer, finite = jax.block_until_ready(
+                    loop.draw((self.kernel, self.collect, stretch), self.buffer)
                 )
-            self._keep(rows, now)
             self._check(before, finite, now * self.thin, drawing=True)
             self.done, self.made = self.done + now * self.thin, self.made + now
+            self.filled += now
+            if self.filled == self.capacity and self.made < self.num_draws:
+                self._flush()
+                self.buffer, self.filled = self._rows(self.capacity, jnp.zeros), 0
             report(self.done, self.clock.rate)
 
     def samples(self) -> Samples:
         """What has been drawn."""
-        position, info = jax.tree.map(lambda x: x[:, : self.made], self.store)
+        if self.store is None:
+            rows = jax.tree.map(np.asarray, self.buffer)  # no copy where device and host are one
+        else:
+            self._flush()
+            rows = self.store
+        position, info = jax.tree.map(lambda x: x[:, : self.made], rows)
         return Samples(tree.thaw(position), info, self.states)
 
-    def _keep(self, rows: PyTree, count: int) -> None:
-        def copy(store: np.ndarray, new: Any) -> None:
-            store[:, self.made : self.made + count] = np.asarray(new)[:, :count]
+    def _rows(self, count: int, make: Callable) -> PyTree:
+        return jax.tree.map(lambda x: make((x.shape[0], count, *x.shape[1:]), x.dtype), self.row)
 
-        jax.tree.map(copy, self.store, rows)
+    def _flush(self) -> None:
+        """Copy the filled rows to their place on the host."""
+
+        def copy(store: np.ndarray, new: Any) -> None:
+            begin = self.made - self.filled
+            store[:, begin : self.made] = np.asarray(new)[:, : self.filled]
+
+        jax.tree.map(copy, self.store, self.buffer)
 
     def _check(self, before: PyTree, finite: Any, count: int, *, drawing: bool) -> None:
         """Stop at a chain that left the finite numbers; find the step by taking them again."""
@@ -161,6 +172,7 @@ class _Run:
         )
         if drawing:
             self.made += steps // self.thin
+            self.filled += steps // self.thin
         samples = self.samples() if self.made else None
         self.done += steps
         raise DivergenceError(
