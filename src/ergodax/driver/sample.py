@@ -18,7 +18,7 @@ from ergodax.errors import DivergenceError
 from ergodax.kernel import check_kernel, check_key
 
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
-BYTES_ON_THE_DEVICE = 2**26  # of draws, all chains together, before they go to the host
+BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
 def sample(
