@@ -12,19 +12,28 @@ import ergodax as ex
 from benchmarks.tasks.logistic import BATCH_SIZE, FRICTION, STEP_SIZE, Task
 
 
-def kernel(sampler: str, task: Task, replace: bool) -> Any:
+def kernel(
+    sampler: str, task: Task, replace: bool, batching: ex.data.Batching | None = None
+) -> Any:
     """The kernel with the task's step size and friction."""
-    gradient = ex.Minibatch(task.posterior, BATCH_SIZE, replace=replace)
+    gradient = ex.Minibatch(task.posterior, BATCH_SIZE, replace, batching=batching)
     if sampler == "sgld":
         return ex.sgld(gradient, STEP_SIZE[sampler])
     return ex.sghmc(gradient, STEP_SIZE[sampler], FRICTION)
 
 
 def run(
-    sampler: str, task: Task, num_steps: int, thin: int, chains: int = 1, *, replace: bool
+    sampler: str,
+    task: Task,
+    num_steps: int,
+    thin: int,
+    chains: int = 1,
+    *,
+    replace: bool,
+    batching: ex.data.Batching | None = None,
 ) -> Callable[[int], np.ndarray]:
     """`ex.sample` as a user calls it; the time of the whole call is what counts."""
-    chosen = kernel(sampler, task, replace)
+    chosen = kernel(sampler, task, replace, batching)
 
     def call(seed: int) -> np.ndarray:
         samples = ex.sample(

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from ergodax.data import ShuffledEpochs, WithoutReplacement, WithReplacement
+from ergodax.data import Neighbours, ShuffledEpochs, WithoutReplacement, WithReplacement
 from ergodax.data.arrays import as_data, num_rows, take
 
-SCHEMES = [WithReplacement(), WithoutReplacement(), ShuffledEpochs()]
+SCHEMES = [WithReplacement(), WithoutReplacement(), ShuffledEpochs(), Neighbours()]
 
 
 def batches(scheme, rows: int, size: int, count: int, key) -> np.ndarray:
@@ -36,6 +37,14 @@ def test_rows_are_in_range_and_change(scheme, rows, key):
 def test_the_rows_of_a_batch_are_distinct(scheme, rows, size, key):
     for batch in batches(scheme, rows, size, 20, key):
         assert len(set(batch)) == size
+
+
+def test_neighbours_are_every_run_of_rows_equally_often(key):
+    """All 7 batches of 3 successive rows of 7, the first after the last; chi-square at p = 1e-6."""
+    drawn = batches(Neighbours(), 7, 3, 7000, key)
+    np.testing.assert_array_equal((drawn[:, 1:] - drawn[:, :-1]) % 7, 1)
+    counts = np.bincount(drawn[:, 0], minlength=7)
+    assert ((counts - 1000) ** 2 / 1000).sum() < stats.chi2.isf(1e-6, 6)
 
 
 def test_with_replacement_repeats(key):

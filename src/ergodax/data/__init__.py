@@ -2,9 +2,10 @@
 
 from ergodax.data.batching import (
     Batching,
+    Neighbours,
     ShuffledEpochs,
     WithoutReplacement,
     WithReplacement,
 )
 
-__all__ = ["Batching", "ShuffledEpochs", "WithReplacement", "WithoutReplacement"]
+__all__ = ["Batching", "Neighbours", "ShuffledEpochs", "WithReplacement", "WithoutReplacement"]
