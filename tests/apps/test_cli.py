@@ -79,6 +79,9 @@ def test_json_goes_alone_to_standard_output(csv, tmp_path):
         ([], "--target COLUMN is needed"),
         (["--target", "y", "--batch-size", "9999"], "batch_size=9999 is larger"),
         (["--target", "y", "--step-size", "-1"], "step_size must be positive"),
+        (["--target", "y", "--prior-scale", "-1"], "prior_scale must be positive"),
+        (["--target", "y", "--num-chains", "0"], "num_chains must be at least 1"),
+        (["--target", "y", "--reference-draws", "-5"], "reference_draws must be 0"),
     ],
 )
 def test_errors_are_one_line_and_status_2(csv, monkeypatch, capsys, arguments, message):

@@ -91,3 +91,11 @@ def test_arviz_with_whatever_info_a_user_has(info):
     tree = ex.Samples({"x": np.zeros((2, 10))}, info, {}).to_arviz()
     assert "posterior" in tree.children
     assert ("sample_stats" in tree.children) == hasattr(info, "shape")
+
+
+def test_one_chain_is_compared_with_itself():
+    """A drifting chain has a large R-hat, a stationary one does not."""
+    noise = np.random.default_rng(5).normal(size=(1, 2000, 1))
+    assert make({"x": noise}).summary().loc["x[0]", "r_hat"] < 1.01
+    drifting = noise + np.linspace(0, 3, 2000)[None, :, None]
+    assert make({"x": drifting}).summary().loc["x[0]", "r_hat"] > 1.2

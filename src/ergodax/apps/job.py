@@ -29,6 +29,9 @@ class Options:
         reference_draws: of each reference chain; 0 for no reference.
         seed: of everything.
         progress: show bars.
+
+    Raises:
+        ValueError: a number out of range.
     """
 
     batch_size: int | None = None
@@ -39,6 +42,17 @@ class Options:
     reference_draws: int = 2000
     seed: int = 0
     progress: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse before any work what would fail or mislead after it."""
+        if not 0 < self.prior_scale < float("inf"):
+            raise ValueError(f"prior_scale must be positive and finite, not {self.prior_scale}.")
+        if self.num_chains < 1:
+            raise ValueError(f"num_chains must be at least 1, not {self.num_chains}.")
+        if self.num_steps is not None and self.num_steps < 4:
+            raise ValueError(f"num_steps must be at least 4, not {self.num_steps}.")
+        if self.reference_draws and self.reference_draws < 4:
+            raise ValueError("reference_draws must be 0, for none, or at least 4.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -119,9 +119,15 @@ def choose(
             times 1 / h apart, but at most a million steps.
         heating: see above.
         draws: to be stored from each chain.
+
+    Raises:
+        ValueError: a step size that is not positive.
     """
     worst = float(jnp.max(whitening.noise))
-    h = step_size or float(min(0.15, 2.0 * FRICTION * heating / max(worst, 1e-6)))
+    safe = float(min(0.15, 2.0 * FRICTION * heating / max(worst, 1e-6)))
+    h = safe if step_size is None else step_size
+    if not h > 0:
+        raise ValueError(f"step_size must be positive, not {h}.")
     relaxation = max(1, round(1.0 / h))
     steps = num_steps or min(1_000_000, max(20_000, 2 * draws * relaxation))
     return Settings(batch_size, h, steps, max(1, steps // draws), RELAXATIONS * relaxation)

@@ -23,8 +23,8 @@ run_app = App(
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class RunOptions:
-    """Options of every run.
+class RunOptions(job.Options):
+    """Options of every run: those of the job, and where things come from and go.
 
     Parameters
     ----------
@@ -44,20 +44,15 @@ class RunOptions:
         Fraction of the rows held out, where the data have no test rows of their own.
     seed
         Of the split, the batches and the noise.
+    progress
+        Show progress bars, where standard error is a terminal.
     output
         Folder for draws.nc, summary.csv, facts.json and report.html.
     json
         Print the figures as JSON instead of tables.
     """
 
-    batch_size: int | None = None
-    step_size: float | None = None
-    num_steps: int | None = None
-    num_chains: int = 4
-    prior_scale: float = 1.0
-    reference_draws: int = 2000
     held_out: float = 0.2
-    seed: int = 0
     output: Path | None = None
     json: bool = False
 
@@ -152,17 +147,8 @@ def _run(
 ) -> None:
     console = Console(stderr=options.json)
     train, test = tables.prepare(train, test, components)
-    chosen = job.Options(
-        batch_size=options.batch_size,
-        step_size=options.step_size,
-        num_steps=options.num_steps,
-        num_chains=options.num_chains,
-        prior_scale=options.prior_scale,
-        reference_draws=options.reference_draws,
-        seed=options.seed,
-    )
     console.print(f"[bold]{title}[/bold]")
-    result = job.run(train, test, chosen, lambda text: console.print(text, highlight=False))
+    result = job.run(train, test, options, lambda text: console.print(text, highlight=False))
     folder = options.output or Path("runs") / name
     paths: dict[str, Any] = job.write(result, train, test, folder, title)
     if options.json:

@@ -13,7 +13,8 @@ def summarise(draws: dict[str, np.ndarray]) -> Any:
 
     Returns:
         A pandas DataFrame with a row for each component, such as "w[3]", and the columns
-        mean, sd, mcse (of the mean), ess (bulk) and r_hat (rank-normalised, split).
+        mean, sd, mcse (of the mean), ess (bulk) and r_hat (rank-normalised, split; of a single
+        chain its halves are compared).
 
     Raises:
         ValueError: fewer than 4 draws a chain.
@@ -33,7 +34,7 @@ def summarise(draws: dict[str, np.ndarray]) -> Any:
                 flat.std(axis=(0, 1), ddof=1),
                 array_stats.mcse(flat, method="mean", **axes),
                 array_stats.ess(flat, method="bulk", **axes),
-                array_stats.rhat(flat, method="rank", **axes),
+                array_stats.rhat(_at_least_two(flat), method="rank", **axes),
             ]
         table = np.stack(columns, axis=1)
         for index, row in zip(np.ndindex(array.shape[2:]), table, strict=True):
@@ -42,3 +43,11 @@ def summarise(draws: dict[str, np.ndarray]) -> Any:
     return pd.DataFrame.from_dict(
         rows, orient="index", columns=pd.Index(["mean", "sd", "mcse", "ess", "r_hat"])
     )
+
+
+def _at_least_two(draws: np.ndarray) -> np.ndarray:
+    """Several chains as they are; one of 8 draws or more as its two halves."""
+    if draws.shape[0] > 1 or draws.shape[1] < 8:
+        return draws
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
