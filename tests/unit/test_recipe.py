@@ -1,4 +1,4 @@
-"""Recipes: the drift against MATH.md's rows, Q skew by construction, Gamma where it exists."""
+"""Recipes: the drift against the method table, Q skew by construction, Gamma where it exists."""
 
 import jax
 import jax.numpy as jnp

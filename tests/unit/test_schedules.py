@@ -31,7 +31,7 @@ def test_polynomial_is_a_times_b_plus_t_to_the_minus_power():
 
 
 def test_cyclical_restarts():
-    """MATH.md's oracle 38, which is r = (t mod P) / P from t = 0, five steps a cycle."""
+    """A cycle of five steps by hand: r = (t mod P) / P from t = 0."""
     cycle = [1.0, 0.904508, 0.654508, 0.345492, 0.095492]
     np.testing.assert_allclose(values(Cyclical(1.0, 5)), [*cycle, *cycle, 1.0, 0.904508], atol=1e-6)
 

@@ -64,7 +64,7 @@ def quadrature(target, function, edge=8.0):
 
 @pytest.mark.parametrize(("height", "second"), [(0.25, 1.04179729648716), (1.0, 0.83274548712838)])
 def test_double_well_oracles(height, second, x64):
-    """MATH.md 25 and 26: (x^2 - 1)^2 / 4 and x^4 - 2 x^2."""
+    """Moments by quadrature: (x^2 - 1)^2 / 4 and x^4 - 2 x^2."""
     target = targets.double_well(height)
     np.testing.assert_allclose(target.covariance, [[second]], rtol=1e-10)
     np.testing.assert_allclose(quadrature(target, lambda x: x * x, 4.0), second, rtol=1e-6)
@@ -79,7 +79,7 @@ def test_a_scaled_double_well_scales_its_variance(x64):
 
 
 def test_banana_oracle(x64):
-    """MATH.md 27."""
+    """Moments in closed form."""
     target = targets.banana()
     np.testing.assert_allclose(target.mean, [0.0, -0.932796139084411], rtol=1e-12)
     expected = np.diag([1.06881544366236, 0.147352096711803])
@@ -87,7 +87,7 @@ def test_banana_oracle(x64):
 
 
 def test_funnel_oracle(key, x64):
-    """MATH.md 28; Var x = e^{4.5} is not tested by draws, whose tail is too heavy."""
+    """Moments and probabilities by quadrature; Var x = e^{4.5} is not tested by draws, whose tail is too heavy."""
     target = targets.funnel(2, scale=3.0)
     np.testing.assert_allclose(target.covariance, np.diag([9.0, 90.0171313005]), rtol=1e-10)
     v, x = np.asarray(target.sample(key, DRAWS)).T
