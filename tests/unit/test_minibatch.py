@@ -10,7 +10,7 @@ from scipy import stats
 
 import ergodax as ex
 
-# Four scores with a covariance known by hand: log-likelihood f_i . position has gradient f_i everywhere.
+# Four scores with a covariance known by hand: f_i . position has gradient f_i everywhere.
 SCORES = np.array([[1.0, 0.0], [2.0, 1.0], [4.0, -1.0], [7.0, 2.0]])
 N, SIZE = 4, 2
 POINT = np.array([0.5, -1.5])

@@ -87,7 +87,7 @@ def test_banana_oracle(x64):
 
 
 def test_funnel_oracle(key, x64):
-    """Moments and probabilities by quadrature; Var x = e^{4.5} is not tested by draws, whose tail is too heavy."""
+    """Moments by quadrature; Var x = e^{4.5} is not tested by draws: their tail is too heavy."""
     target = targets.funnel(2, scale=3.0)
     np.testing.assert_allclose(target.covariance, np.diag([9.0, 90.0171313005]), rtol=1e-10)
     v, x = np.asarray(target.sample(key, DRAWS)).T
