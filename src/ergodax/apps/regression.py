@@ -1,8 +1,9 @@
 """Logistic regression on a table: minibatch SGHMC in whitened coordinates, and its reference.
 
-The posterior is whitened around its mode (`tune.whiten`): position = mode + L u. A linear model
+The posterior is whitened (`tune.whiten`): position = centre + L u, the centre being the mean of a
+Gaussian fitted to it. A linear model
 allows the change of coordinates to be done once, on the design matrix, so that a step costs
-what it would without: X w = X mode + (X L) u.
+what it would without: X w = X centre + (X L) u.
 """
 
 import dataclasses
