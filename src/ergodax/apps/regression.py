@@ -1,9 +1,8 @@
 """Logistic regression on a table: minibatch SGHMC in whitened coordinates, and its reference.
 
 The posterior is whitened (`tune.whiten`): position = centre + L u, the centre being the mean of a
-Gaussian fitted to it. A linear model
-allows the change of coordinates to be done once, on the design matrix, so that a step costs
-what it would without: X w = X centre + (X L) u.
+Gaussian fitted to it. A linear model allows the change of coordinates to be done once, on the
+design matrix, so that a step costs what it would without: X w = X centre + (X L) u.
 """
 
 import dataclasses
