@@ -1,0 +1,1 @@
+"""Proving or refuting a recipe, a stochastic differential equation or a kernel."""
