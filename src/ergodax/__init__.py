@@ -13,8 +13,19 @@ from ergodax.gradient import (
 )
 from ergodax.integrator import Thermostat, euler_maruyama, splitting
 from ergodax.kernel import Info, Kernel, State
-from ergodax.recipe import Column, Dense, Diagonal, LowRank, Operator, Recipe, Scalar, dynamics
-from ergodax.sampler import hmc, langevin, sghmc, sgld, sgnht
+from ergodax.recipe import (
+    Column,
+    Dense,
+    Diagonal,
+    LowRank,
+    Metric,
+    Operator,
+    PotentialMetric,
+    Recipe,
+    Scalar,
+    dynamics,
+)
+from ergodax.sampler import counterexamples, hmc, langevin, sghmc, sgld, sgnht, sgrhmc, sgrld
 from ergodax.target import Posterior, Target
 from ergodax.target import analytic as targets
 from ergodax.tree import normal_like
@@ -33,16 +44,19 @@ __all__ = [
     "Kernel",
     "KnownCovariance",
     "LowRank",
+    "Metric",
     "Minibatch",
     "NoisyGradient",
     "Operator",
     "Posterior",
+    "PotentialMetric",
     "Recipe",
     "Samples",
     "Scalar",
     "State",
     "Target",
     "Thermostat",
+    "counterexamples",
     "data",
     "diagnostics",
     "dynamics",
@@ -55,6 +69,8 @@ __all__ = [
     "sghmc",
     "sgld",
     "sgnht",
+    "sgrhmc",
+    "sgrld",
     "splitting",
     "targets",
     "tree",

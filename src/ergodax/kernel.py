@@ -47,7 +47,9 @@ class Info(eqx.Module):
         evaluations: gradients of single examples that this step computed.
         acceptance: probability of acceptance, for samplers with a Metropolis test.
         accepted: whether the proposal was accepted, likewise.
-        feasible: False where noise compensation asked for a negative variance.
+        feasible: False where noise compensation asked for a negative variance, so that the step
+            does not have the law it should; `sample` stops there.
+        clipped: True where it did and the sampler was told to inject none instead.
     """
 
     step_size: Float[Array, ""]
@@ -59,6 +61,7 @@ class Info(eqx.Module):
     acceptance: Float[Array, ""] | None = None
     accepted: Bool[Array, ""] | None = None
     feasible: Bool[Array, ""] | None = None
+    clipped: Bool[Array, ""] | None = None
 
 
 class Kernel(eqx.Module):

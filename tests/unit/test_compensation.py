@@ -28,14 +28,20 @@ def operator(kind: str, scale: float = 1.0):
     return LowRank(jnp.asarray(rows), 0.9 * scale), 0.9 * scale * np.eye(SIZE) + rows.T @ rows
 
 
+def alone(diffusion, column, covariance, normal):
+    """The noise where the gradient enters one variable through one operator."""
+    columns = {"x": [(1.0, column)]}
+    noise, feasible = compensated_noise(
+        {"x": diffusion}, columns, covariance, jnp.asarray(H), jnp.asarray(T), {"x": normal}
+    )
+    return noise["x"], feasible
+
+
 def covariance_of(diffusion, column, covariance):
     """The noise is linear in the normal numbers: R by its columns, then R R^T."""
 
     def noise(normal):
-        out = compensated_noise(
-            diffusion, column, covariance, jnp.asarray(H), jnp.asarray(T), normal
-        )
-        return out
+        return alone(diffusion, column, covariance, normal)
 
     root, feasible = jax.vmap(noise, out_axes=(1, 0))(jnp.eye(SIZE))
     return np.asarray(root @ root.T), bool(feasible.all())
@@ -68,18 +74,21 @@ def test_a_column_that_is_not_symmetric_enters_as_p_v_p_transposed(x64):
 def test_infeasible_directions_are_clipped_and_flagged(d, v, x64):
     (diffusion, dm), (covariance, vm) = operator(d), operator(v, 12.0)
     ours, feasible = covariance_of(diffusion, Scalar(1.0), covariance)
-    values, vectors = np.linalg.eigh(H * (2 * T * dm - H * vm))
+    # A diagonal with a low-rank covariance is clipped in the coordinates that make it round.
+    turn = np.eye(SIZE)
+    if (d, v) == ("diagonal", "low rank"):
+        turn = np.diag(np.sqrt(np.clip(np.diag(H * (2 * T * dm - H * 0.9 * 12.0)), 0, None)))
+    flat = np.linalg.pinv(turn)
+    values, vectors = np.linalg.eigh(flat @ (H * (2 * T * dm - H * vm)) @ flat)
     assert values.min() < -0.01, "the case must be infeasible"
     assert not feasible
-    clipped = (vectors * np.clip(values, 0, None)) @ vectors.T
+    clipped = turn @ (vectors * np.clip(values, 0, None)) @ vectors.T @ turn
     np.testing.assert_allclose(ours, clipped, rtol=1e-9, atol=1e-9)
 
 
 def test_exactly_all_of_the_noise_is_feasible():
     """2 T D = h V leaves nothing to inject, and rounding must not call that a fault."""
     d, v = Scalar(1.0), Scalar(2.0 * T / H)
-    noise, feasible = compensated_noise(
-        d, Scalar(1.0), v, jnp.asarray(H), jnp.asarray(T), jnp.ones(SIZE)
-    )
+    noise, feasible = alone(d, Scalar(1.0), v, jnp.ones(SIZE))
     assert bool(feasible)
     np.testing.assert_allclose(noise, 0.0, atol=1e-3)

@@ -62,11 +62,15 @@ def advance(
     first: Int[Array, ""],
     count: Int[Array, ""],
 ) -> tuple[PyTree, Bool[Array, " chains"]]:
-    """Take `count` steps without storing anything."""
+    """Take `count` steps without storing anything.
+
+    Returns:
+        The states after, and whether each chain went well: finite, and no step infeasible.
+    """
 
     def chain(key: PRNGKeyArray, state: Any) -> Any:
-        state = _steps(kernel, key, state, first, count)
-        return state, tree.all_finite(state.position)
+        state, well = _steps(kernel, key, state, first, count)
+        return state, well & tree.all_finite(state.position)
 
     return over_chains(chain, keys.shape[0])(keys, states)
 
@@ -102,26 +106,29 @@ def draw(
         buffer: leaves (chains, rows, ...) for (collected, info); its memory is reused.
 
     Returns:
-        The states after, the buffer with the new rows, and whether each chain's position is
-        finite.
+        The states after, the buffer with the new rows, and whether each chain went well: finite,
+        and no step infeasible.
     """
     kernel, collect, stretch = what
     first, thin = stretch.first, stretch.thin
 
     def chain(key: PRNGKeyArray, state: Any, buffer: PyTree) -> Any:
         def one(k: Int[Array, ""], carry: tuple) -> tuple:
-            state, buffer = carry
+            state, buffer, well = carry
             last = first + k
             if thin is not None:
                 last = first + k * thin + (thin - 1)
-                state = _steps(kernel, key, state, first + k * thin, thin - 1)
+                state, fine = _steps(kernel, key, state, first + k * thin, thin - 1)
+                well = well & fine
             state, info = kernel.step(jax.random.fold_in(key, last), state)
             row = _collected(collect, state), info
             place = stretch.offset + k
-            return state, jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
+            buffer = jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
+            return state, buffer, _still(well, info)
 
-        state, buffer = lax.fori_loop(0, stretch.count, one, (state, buffer))
-        return state, buffer, tree.all_finite(state.position)
+        begin = (state, buffer, jnp.array(True))
+        state, buffer, well = lax.fori_loop(0, stretch.count, one, begin)
+        return state, buffer, well & tree.all_finite(state.position)
 
     return over_chains(chain, stretch.keys.shape[0])(stretch.keys, stretch.states, buffer)
 
@@ -134,24 +141,24 @@ def replay(
     first: Int[Array, ""],
     count: Int[Array, ""],
 ) -> tuple[Int[Array, " chains"], PyTree]:
-    """Take up to `count` steps again; each chain stops at its first that is not finite.
+    """Take up to `count` steps again; each chain stops at its first that did not go well.
 
     The chains are mapped over as in `advance`, so that they retrace their steps to the bit.
 
     Returns:
-        How many steps of each chain were finite, and the Info of its last one taken.
+        How many steps of each chain went well, and the Info of its last one taken.
     """
 
     def chain(key: PRNGKeyArray, state: Any) -> tuple:
         def go_on(carry: tuple) -> Bool[Array, ""]:
-            _, done, finite, _ = carry
-            return finite & (done < count)
+            _, done, well, _ = carry
+            return well & (done < count)
 
         def one(carry: tuple) -> tuple:
             state, done, _, _ = carry
             new, info = kernel.step(jax.random.fold_in(key, first + done), state)
-            finite = tree.all_finite(new.position)
-            return new, done + finite.astype(jnp.int32), finite, info
+            well = _still(tree.all_finite(new.position), info)
+            return new, done + well.astype(jnp.int32), well, info
 
         shapes = jax.eval_shape(lambda s: _info(kernel, key, s), state)
         info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -174,8 +181,18 @@ def _info(kernel: Any, key: PRNGKeyArray, state: Any) -> PyTree:
     return kernel.step(key, state)[1]
 
 
-def _steps(kernel: Any, key: PRNGKeyArray, state: Any, first: Any, count: Any) -> Any:
-    def one(k: Int[Array, ""], state: Any) -> Any:
-        return kernel.step(jax.random.fold_in(key, first + k), state)[0]
+def _steps(
+    kernel: Any, key: PRNGKeyArray, state: Any, first: Any, count: Any
+) -> tuple[Any, Bool[Array, ""]]:
+    def one(k: Int[Array, ""], carry: tuple) -> tuple:
+        state, well = carry
+        state, info = kernel.step(jax.random.fold_in(key, first + k), state)
+        return state, _still(well, info)
 
-    return lax.fori_loop(0, count, one, state)
+    return lax.fori_loop(0, count, one, (state, jnp.array(True)))
+
+
+def _still(well: Bool[Array, ""], info: Any) -> Bool[Array, ""]:
+    """Whether all went well so far and this step was feasible, where the kernel says so."""
+    feasible = getattr(info, "feasible", None)
+    return well if feasible is None else well & feasible

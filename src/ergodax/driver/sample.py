@@ -54,7 +54,8 @@ def sample(
         A Samples with `position` and `info` (axes chains, draws, ...) and `final_state`.
 
     Raises:
-        DivergenceError: a chain's position is not finite; carries the draws made before.
+        DivergenceError: a chain's position is not finite, or compensating the gradient's noise was
+            infeasible; carries the draws made before.
         TypeError: an argument of the wrong type, or an integer position.
         ValueError: a number out of range, shapes that do not fit the target.
     """
@@ -102,12 +103,12 @@ class _Run:
             now = min(end - self.done, self.clock.steps())
             before = self.states
             with self.clock.timing(now):
-                self.states, finite = jax.block_until_ready(
+                self.states, well = jax.block_until_ready(
                     loop.advance(
                         self.kernel, self.keys, before, jnp.int32(self.done), jnp.int32(now)
                     )
                 )
-            self._check(before, finite, now, drawing=False)
+            self._check(before, well, now, drawing=False)
             self.done += now
             report(self.done, self.clock.rate)
 
@@ -123,10 +124,10 @@ class _Run:
             first, count, offset = numbers
             stretch = loop.Stretch(self.keys, before, first, count, thin, offset)
             with self.clock.timing(now * self.thin):
-                self.states, self.buffer, finite = jax.block_until_ready(
+                self.states, self.buffer, well = jax.block_until_ready(
                     loop.draw((self.kernel, self.collect, stretch), self.buffer)
                 )
-            self._check(before, finite, now * self.thin, drawing=True)
+            self._check(before, well, now * self.thin, drawing=True)
             self.done, self.made = self.done + now * self.thin, self.made + now
             self.filled += now
             if self.filled == self.capacity and self.made < self.num_draws:
@@ -156,9 +157,9 @@ class _Run:
 
         jax.tree.map(copy, self.store, self.buffer)
 
-    def _check(self, before: PyTree, finite: Any, count: int, *, drawing: bool) -> None:
-        """Stop at a chain that left the finite numbers; find the step by taking them again."""
-        failed = np.flatnonzero(~np.asarray(finite))
+    def _check(self, before: PyTree, well: Any, count: int, *, drawing: bool) -> None:
+        """Stop at a chain that did not go well; find the step by taking them again."""
+        failed = np.flatnonzero(~np.asarray(well))
         if not failed.size:
             return
         reached, infos = loop.replay(
@@ -166,7 +167,7 @@ class _Run:
         )
         chain = min(failed.tolist(), key=lambda c: int(reached[c]))
         steps = int(reached[chain])
-        # Up to that step every chain is finite, so all of them are brought there.
+        # Up to that step every chain went well, so all of them are brought there.
         self.states, _ = loop.advance(
             self.kernel, self.keys, before, jnp.int32(self.done), jnp.int32(steps)
         )
@@ -226,9 +227,9 @@ def _advice(info: Any, chain: int, step: int, made: int) -> str:
     where = f"chain {chain} left the finite numbers at step {step}"
     if getattr(info, "feasible", None) is not None and not bool(info.feasible):
         return (
-            f"{where}: the gradient's noise is more than the sampler injects, so compensating it "
-            "would need a negative variance. Lower the step size, raise the friction or the batch "
-            f"size, or pass clip=True to accept some excess heat. The {kept}."
+            f"chain {chain} stopped at step {step}: the gradient's noise is more than the sampler "
+            "injects, so compensating it would need a negative variance. Lower the step size, raise "
+            f"the friction or the batch size, or pass clip=True to accept some excess heat. The {kept}."
         )
     size = getattr(info, "step_size", None)
     now = "Try" if size is None else f"The step size was {float(size):.3g}; try"

@@ -10,11 +10,14 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State
-from ergodax.recipe.compensation import compensated_noise
+from ergodax.recipe.compensation import Columns, compensated_noise
+from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
 from ergodax.recipe.recipe import Recipe, Variables
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
+
+SCHEMES = ("semi-implicit", "euler")
 
 
 class EulerMaruyama(Kernel):
@@ -27,88 +30,82 @@ class EulerMaruyama(Kernel):
     compensate: bool = eqx.field(static=True)
     clip: bool = eqx.field(static=True)
     semi_implicit: bool = eqx.field(static=True)
+    resample_every: int | None = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Draw the auxiliary variables and prepare the estimator."""
         position = tree.freeze(position)
         key_auxiliary, key_gradient = jax.random.split(key)
-        auxiliary = self.recipe.auxiliary(key_auxiliary, position)
-        # A recipe draws its auxiliary variables for T = 1; momenta scale with sqrt(T).
-        if "momentum" in auxiliary:
-            root = jnp.sqrt(self.temperature(jnp.int32(0)))
-            auxiliary = {**auxiliary, "momentum": tree.scale(root, auxiliary["momentum"])}
+        auxiliary = self._start(key_auxiliary, position, jnp.int32(0))
         gradient = self.gradient.init(key_gradient, position)
         return State(position, auxiliary, gradient, None, jnp.int32(0))
 
     def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
         """z + h (-(D + Q) grad H + T Gamma) + N(0, 2 h T D)."""
-        key_gradient, key_noise, key_correction = jax.random.split(key, 3)
+        if self.resample_every is not None:
+            key, key_momentum = jax.random.split(key)
+            state = self._resampled(key_momentum, state, self.resample_every)
+        key_gradient, key_noise, key_early, key_late = jax.random.split(key, 4)
         h, temperature = self.step_size(state.step), self.temperature(state.step)
         estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, state.position)
+        near = Linearised(state.position, estimate.potential, estimate.gradient)
+        recipe = with_potential(self.recipe, near)
         z = {"position": state.position, **state.auxiliary}
-        noise, feasible = self._noise(key_noise, z, estimate, h, temperature)
-        key_early, key_late = jax.random.split(key_correction)
-        increment = self._increment(z, estimate, h, temperature, key_early)
+        noise, feasible = self._noise(recipe, key_noise, z, estimate, h, temperature)
+        increment = _increment(recipe, z, estimate, h, temperature, key_early)
         new = _advance(z, increment, noise)
         if self.semi_implicit:
             # The position moves with the new auxiliary variables; the blocks are still those
             # of the old position, and the gradient is the one already estimated.
             half = {**new, "position": z["position"]}
-            late = self._increment(half, estimate, h, temperature, key_late)
+            late = _increment(recipe, half, estimate, h, temperature, key_late)
             new["position"] = _advance(half, late, noise)["position"]
         position, auxiliary = new.pop("position"), new
         info = self._info(position, auxiliary, estimate, h, feasible)
         return State(position, auxiliary, gradient, None, state.step + 1), info
 
-    def _increment(
-        self, z: Variables, estimate: Estimate, h: Any, temperature: Any, key: PRNGKeyArray
-    ) -> Variables:
-        drift = self.recipe.drift(z, self.recipe.gradient(z, estimate.gradient))
-        for name, gamma in self.recipe.correction(z, key).items():
-            drift[name] = tree.add_scaled(drift[name], temperature, gamma)
-        return {name: tree.scale(h, value) for name, value in drift.items()}
+    def _start(self, key: PRNGKeyArray, position: PyTree, step: Any) -> Variables:
+        auxiliary = self.recipe.auxiliary(key, position)
+        # A recipe draws its auxiliary variables for T = 1; momenta scale with sqrt(T).
+        if "momentum" in auxiliary:
+            root = jnp.sqrt(self.temperature(step))
+            auxiliary = {**auxiliary, "momentum": tree.scale(root, auxiliary["momentum"])}
+        return auxiliary
+
+    def _resampled(self, key: PRNGKeyArray, state: State, period: int) -> State:
+        """The state with a fresh momentum, at the steps where one is due."""
+
+        def fresh() -> PyTree:
+            return self._start(key, state.position, state.step)["momentum"]
+
+        kept = state.auxiliary["momentum"]
+        momentum = jax.lax.cond(state.step % period == 0, fresh, lambda: kept)
+        auxiliary = {**state.auxiliary, "momentum": momentum}
+        return State(state.position, auxiliary, state.gradient, None, state.step)
 
     def _noise(
-        self, key: PRNGKeyArray, z: Variables, estimate: Estimate, h: Any, temperature: Any
+        self,
+        recipe: Recipe,
+        key: PRNGKeyArray,
+        z: Variables,
+        estimate: Estimate,
+        h: Any,
+        temperature: Any,
     ) -> tuple[Variables, Bool[Array, ""] | None]:
-        blocks = self.recipe.diffusion_at(z)
-        normal = tree.normal_like(key, {name: z[name] for name in blocks})
-        entered, column = self._gradient_column(z, blocks) if self.compensate else (None, None)
-        noise, feasible = {}, None
-        for name, block in blocks.items():
-            if name != entered or column is None:
-                root = jnp.sqrt(2.0 * h * temperature)
-                noise[name] = tree.scale(root, block.sqrt_mv(normal[name]))
-                continue
-            if estimate.covariance is None:
-                raise ValueError(
-                    "compensate=True needs an estimator that knows its covariance, and "
-                    f"{type(self.gradient).__name__} does not. Wrap it: "
-                    "ex.KnownCovariance(gradient, covariance)."
-                )
-            noise[name], feasible = compensated_noise(
-                block, column, estimate.covariance, h, temperature, normal[name]
-            )
-            if not self.clip:
-                # An infeasible step must not pass for a right one: the driver stops at it.
-                noise[name] = tree.scale(jnp.where(feasible, 1.0, jnp.nan), noise[name])
-        return noise, feasible
-
-    def _gradient_column(self, z: Variables, blocks: dict[str, Operator]) -> tuple[str, Operator]:
-        """The one block of D + Q through which the gradient's noise enters, and its row."""
-        entries = [("position", blocks["position"])] if "position" in blocks else []
-        entries += [
-            (row, field(z))
-            for row, column, _, field in self.recipe.curl_blocks(z)
-            if column == "position"
-        ]
-        if len(entries) != 1 or entries[0][0] not in blocks:
-            rows = sorted({row for row, _ in entries})
+        blocks = recipe.diffusion_at(z)
+        normal = tree.normal_like(key, {name: z[name] for name in blocks}) if blocks else {}
+        if not self.compensate:
+            root = jnp.sqrt(2.0 * h * temperature)
+            spread = {name: block.sqrt_mv(normal[name]) for name, block in blocks.items()}
+            return tree.scale(root, spread), None
+        if estimate.covariance is None:
             raise ValueError(
-                "compensate=True needs a recipe whose gradient enters one variable, which has "
-                f"diffusion; here it enters {rows} and diffusion is in {sorted(blocks)}."
+                "compensate=True needs an estimator that knows its covariance, and "
+                f"{type(self.gradient).__name__} does not. Wrap it: "
+                "ex.KnownCovariance(gradient, covariance)."
             )
-        return entries[0]
+        columns = _gradient_columns(recipe, z, blocks)
+        return compensated_noise(blocks, columns, estimate.covariance, h, temperature, normal)
 
     def _info(
         self, position: PyTree, auxiliary: Variables, estimate: Estimate, h: Any, feasible: Any
@@ -126,13 +123,46 @@ class EulerMaruyama(Kernel):
             finite=tree.all_finite(position),
             evaluations=estimate.evaluations,
             kinetic_temperature=kinetic,
-            feasible=feasible,
+            feasible=None if self.clip else feasible,
+            clipped=None if feasible is None or not self.clip else ~feasible,
         )
+
+
+def _increment(
+    recipe: Recipe, z: Variables, estimate: Estimate, h: Any, temperature: Any, key: PRNGKeyArray
+) -> Variables:
+    drift = recipe.drift(z, recipe.gradient(z, estimate.gradient))
+    for name, gamma in recipe.correction(z, key).items():
+        drift[name] = tree.add_scaled(drift[name], temperature, gamma)
+    return {name: tree.scale(h, value) for name, value in drift.items()}
+
+
+def _gradient_columns(recipe: Recipe, z: Variables, blocks: dict[str, Operator]) -> Columns:
+    """The position's columns of D + Q, through which the gradient's noise enters, by row."""
+    columns: Columns = {"position": [(1.0, blocks["position"])]} if "position" in blocks else {}
+    for row, column, sign, field in recipe.curl_blocks(z):
+        if column == "position":
+            columns.setdefault(row, []).append((sign, field(z)))
+    return columns
 
 
 def _advance(z: Variables, increment: Variables, noise: Variables) -> Variables:
     moved = {name: tree.add(z[name], increment[name]) for name in z}
     return {n: tree.add(moved[n], noise[n]) if n in noise else moved[n] for n in z}
+
+
+def check_scheme(scheme: str) -> bool:
+    """Whether a scheme of a recipe with a momentum is the semi-implicit one.
+
+    Args:
+        scheme: "semi-implicit" or "euler".
+
+    Raises:
+        ValueError: neither.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme must be one of {SCHEMES}, not {scheme!r}.")
+    return scheme == "semi-implicit"
 
 
 def euler_maruyama(
@@ -144,6 +174,7 @@ def euler_maruyama(
     compensate: bool = False,
     clip: bool = False,
     semi_implicit: bool = False,
+    resample_every: int | None = None,
 ) -> EulerMaruyama:
     """Run any recipe: z+ = z + h (-(D + Q) grad H + T Gamma) + N(0, 2 h T D).
 
@@ -155,26 +186,35 @@ def euler_maruyama(
         gradient: an estimator of grad U.
         step_size: h, a positive number or a schedule.
         temperature: T, a number or a schedule; multiplies the noise variance and Gamma.
-        compensate: subtract the estimator's covariance from the injected noise (Eq. 9). For
-            recipes whose gradient enters one block.
+        compensate: subtract what the estimator's noise brings, h^2 P V P^T with P the position's
+            columns of D + Q, from the injected noise (Eq. 9). Every variable that the gradient
+            enters must have diffusion.
         clip: where that would need a negative variance, inject none in those directions
-            instead of stopping; what remains is too hot there.
+            instead of stopping; what remains is too hot there. Info.clipped says when.
         semi_implicit: update the auxiliary variables first and move the position with the
             new ones; stabler for recipes with a momentum, and second order in the position's
             marginal for underdamped Langevin dynamics.
+        resample_every: draw a fresh momentum from the recipe's `auxiliary` before every step
+            whose number is a multiple of this; None for never.
 
     Returns:
         A kernel whose states have the recipe's variables in `auxiliary`.
 
     Raises:
-        TypeError: not an estimator, or a step size that is not a number.
-        ValueError: a step size or temperature out of range.
+        TypeError: not an estimator, or an argument that is not a number.
+        ValueError: a step size, temperature or period out of range.
 
     Reference:
         Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Eqs. (6), (9).
     """
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}.")
+    if resample_every is not None and (
+        isinstance(resample_every, bool) or not isinstance(resample_every, int)
+    ):
+        raise TypeError(f"resample_every must be an integer or None, not {resample_every!r}.")
+    if resample_every is not None and resample_every < 1:
+        raise ValueError(f"resample_every must be at least 1 step, not {resample_every}.")
     return EulerMaruyama(
         recipe,
         check_estimator(gradient),
@@ -183,4 +223,5 @@ def euler_maruyama(
         compensate,
         clip,
         semi_implicit,
+        resample_every,
     )

@@ -12,7 +12,7 @@ from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
-from ergodax.recipe.dynamics import draw_momentum, thermostat_start
+from ergodax.recipe.dynamics.momentum import draw_momentum, thermostat_start
 from ergodax.recipe.operators import Operator, as_mass
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule

@@ -1,68 +1,161 @@
 """Noise compensation, Eq. (9) of Ma, Chen and Fox: inject what the gradient has not brought.
 
-A gradient with noise covariance V feeds the noise h^2 P V P^T into a block whose entry in
-the position's column of D + Q is P. Injecting N(0, h (2 T D - h P V P^T)) instead of
-N(0, 2 h T D) leaves the step's law as it would be with an exact gradient. It can be done
-only where 2 T D - h P V P^T is positive semidefinite.
+The noise of a gradient, of covariance V, enters the step through the position's columns of
+D + Q. Call them P: it brings h^2 P V P^T. Injecting N(0, h (2 T D - h P V P^T)) instead of
+N(0, 2 h T D) leaves the step's law as it would be with an exact gradient. It can be done only
+where 2 T D - h P V P^T is positive semidefinite.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ergodax import tree
-from ergodax.recipe.operators import Diagonal, Operator, Scalar
+from ergodax.recipe.operators import Diagonal, LowRank, Operator, Scalar
+
+Columns = dict[str, list[tuple[float, Operator]]]  # P by row: a sum of operators with signs
+Noise = tuple[PyTree, Bool[Array, ""]]
+Elementwise = Scalar | Diagonal
+ROUNDING = 1e-5  # a variance below zero by this part of what was to be injected is rounding
 
 
 def compensated_noise(
-    diffusion: Operator,
-    column: Operator,
+    diffusion: dict[str, Operator],
+    columns: Columns,
     covariance: Operator,
     step_size: Float[Array, ""],
     temperature: Float[Array, ""],
-    normal: PyTree,
-) -> tuple[PyTree, Bool[Array, ""]]:
+    normal: dict[str, PyTree],
+) -> Noise:
     """Draw N(0, h (2 T D - h P V P^T)) by its structure.
 
-    Scalars and diagonals stay so; a low-rank or dense V with scalar D and P goes through its
-    eigenvalues; any other combination is made a matrix, which is for small blocks.
+    Where the gradient enters one variable through scalars or diagonals, the cost is that of
+    the covariance's structure: O(d) for a number or a diagonal, O(k^2 d) for rank k. Anything
+    else is made one matrix over all the variables that the gradient enters: for small ones.
 
     Args:
-        diffusion: D of this block.
-        column: P, the entry of D + Q in this block's row and the position's column.
+        diffusion: the blocks of D by variable.
+        columns: the blocks of P by variable.
         covariance: V, of the gradient estimate.
         step_size: h.
         temperature: T.
-        normal: standard normal numbers like the block.
+        normal: standard normal numbers like each block of D.
 
     Returns:
-        The noise, with negative variances clipped at zero, and whether none was negative.
+        The noise by variable, with negative variances clipped at zero, and whether none was
+        negative.
+
+    Raises:
+        ValueError: the gradient enters a variable that has no diffusion.
     """
     h, t = step_size, temperature
-    verdicts = []
+    bare = sorted(set(columns) - set(diffusion))
+    if bare:
+        raise ValueError(
+            f"compensate=True can't be done: the gradient's noise enters {bare}, where nothing is "
+            f"injected that could be lowered (diffusion is in {sorted(diffusion)}). Give {bare} "
+            "diffusion, as by a friction."
+        )
+    root = jnp.sqrt(2.0 * h * t)
+    noise = {
+        name: tree.scale(root, block.sqrt_mv(normal[name]))
+        for name, block in diffusion.items()
+        if name not in columns
+    }
+    entered = {name: normal[name] for name in columns}
+    if len(columns) == 1:
+        ((name, parts),) = columns.items()
+        block, column = diffusion[name], parts[0][1]
+        if len(parts) == 1 and isinstance(block, Elementwise) and isinstance(column, Elementwise):
+            found = _structured(block, column, covariance, h, t, normal[name])
+            if found is not None:
+                return {**noise, name: found[0]}, found[1]
+    joint, feasible = _joint(diffusion, columns, covariance, h, t, entered)
+    return {**noise, **joint}, feasible
 
-    def root(variance: Array, full: Array) -> Array:
-        verdicts.append(jnp.all(variance >= -1e-5 * jnp.abs(full)))
+
+class _Root:
+    """The root of variances, clipped at zero; remembers whether any was negative."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Bool[Array, ""]] = []
+
+    def __call__(self, variance: Array, scale: Array) -> Array:
+        self.verdicts.append(jnp.all(variance >= -ROUNDING * jnp.abs(scale)))
         return jnp.sqrt(jnp.clip(variance, 0.0))
 
-    if isinstance(diffusion, Scalar) and isinstance(column, Scalar):
-        d, p = diffusion.value, column.value
-        full = 2.0 * h * t * d
-        noise = covariance.spectral(lambda v: root(full - (h * p) ** 2 * v, full), normal)
-    elif all(isinstance(block, Scalar | Diagonal) for block in (diffusion, column, covariance)):
-        ones = jax.tree.map(jnp.ones_like, normal)
-        full = tree.scale(2.0 * h * t, diffusion.mv(ones))
-        brought = tree.scale(h**2, column.mv(column.mv(covariance.mv(ones))))
-        noise = jax.tree.map(lambda f, b, x: root(f - b, f) * x, full, brought, normal)
-    else:
-        flat, unravel = tree.ravel(normal)
+    @property
+    def feasible(self) -> Bool[Array, ""]:
+        return jnp.all(jnp.stack(self.verdicts))
 
-        def matrix(operator: Operator) -> Array:
-            basis = jnp.eye(flat.size, dtype=flat.dtype)
-            return jax.vmap(lambda e: tree.ravel(operator.mv(unravel(e)))[0], out_axes=1)(basis)
 
-        d, p, v = matrix(diffusion), matrix(column), matrix(covariance)
-        values, vectors = jnp.linalg.eigh(2.0 * h * t * d - h**2 * p @ v @ p.T)
-        scale = 2.0 * h * t * jnp.max(jnp.abs(d))
-        noise = unravel(vectors @ (root(values, scale) * flat))
-    return noise, jnp.all(jnp.stack(verdicts))
+def _structured(
+    block: Elementwise, column: Elementwise, covariance: Operator, h: Any, t: Any, normal: PyTree
+) -> Noise | None:
+    root = _Root()
+    if isinstance(block, Scalar) and isinstance(column, Scalar):
+        full = 2.0 * h * t * block.value
+        brought = (h * column.value) ** 2
+        noise = covariance.spectral(lambda v: root(full - brought * v, full), normal)
+        return noise, root.feasible
+    ones = jax.tree.map(jnp.ones_like, normal)
+    full = tree.scale(2.0 * h * t, block.mv(ones))
+
+    def left_by(variance: Operator) -> PyTree:
+        brought = tree.scale(h**2, column.mv(column.mv(variance.mv(ones))))
+        return jax.tree.map(lambda f, b: f - b, full, brought)
+
+    if isinstance(covariance, Elementwise):
+        noise = jax.tree.map(lambda a, f, x: root(a, f) * x, left_by(covariance), full, normal)
+        return noise, root.feasible
+    if not isinstance(covariance, LowRank):
+        return None
+    # A - W^T W with A diagonal is A^1/2 (I - W' W'^T) A^1/2 for W' = A^-1/2 W.
+    spread = jax.tree.map(root, left_by(Scalar(covariance.base)), full)
+    weight = jax.tree.map(
+        lambda p, s: jnp.where(s > 0, p / jnp.where(s > 0, s, 1.0), 0.0), column.mv(ones), spread
+    )
+    factor = jax.tree.map(
+        lambda f, w: f.astype(w.dtype) * (tree.cast(h, w) * w)[None], covariance.factor, weight
+    )
+    noise = LowRank(factor).spectral(lambda v: root(1.0 - v, jnp.ones_like(v)), normal)
+    return tree.multiply(spread, noise), root.feasible
+
+
+def _joint(
+    diffusion: dict[str, Operator],
+    columns: Columns,
+    covariance: Operator,
+    h: Any,
+    t: Any,
+    normal: dict[str, PyTree],
+) -> Noise:
+    flat, unravel = tree.ravel(normal)
+    like = normal["position"] if "position" in normal else next(iter(normal.values()))
+
+    def enter(gradient: PyTree) -> dict[str, PyTree]:
+        rows = {}
+        for name, parts in columns.items():
+            moved = [tree.scale(sign, operator.mv(gradient)) for sign, operator in parts]
+            rows[name] = moved[0]
+            for more in moved[1:]:
+                rows[name] = tree.add(rows[name], more)
+        return rows
+
+    p = _matrix(enter, like)
+    v = _matrix(covariance.mv, like)
+    d = _matrix(lambda x: {name: diffusion[name].mv(x[name]) for name in normal}, normal)
+    values, vectors = jnp.linalg.eigh(2.0 * h * t * d - h**2 * p @ v @ p.T)
+    root = _Root()
+    spread = root(values, 2.0 * h * t * jnp.max(jnp.abs(d)))
+    return unravel((vectors @ (spread * flat)).astype(flat.dtype)), root.feasible
+
+
+def _matrix(function: Callable[[PyTree], PyTree], like: PyTree) -> Float[Array, "rows columns"]:
+    """The matrix of a linear function of trees."""
+    flat, unravel = tree.ravel(like)
+    basis = jnp.eye(flat.size, dtype=flat.dtype)
+    return jax.vmap(lambda e: tree.ravel(function(unravel(e)))[0], out_axes=1)(basis)

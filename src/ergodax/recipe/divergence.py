@@ -5,30 +5,12 @@ off the function's own graph while it is traced, so constant blocks cost nothing
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
-import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
+from ergodax.recipe.graph import depends_on
 from ergodax.recipe.operators import Operator
-
-
-def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
-    """Whether any array that `function` returns is computed from its argument.
-
-    Conservative: an operation all of whose paths are dead still counts.
-
-    Args:
-        function: of one tree.
-        at: the tree, or its shapes.
-    """
-    closed = jax.make_jaxpr(lambda z: eqx.filter(function(z), eqx.is_array))(at)
-    touched = set(closed.jaxpr.invars)
-    for equation in closed.jaxpr.eqns:
-        if any(v in touched for v in equation.invars if not hasattr(v, "val")):
-            touched.update(equation.outvars)
-    return any(v in touched for v in closed.jaxpr.outvars if not hasattr(v, "val"))
 
 
 def block_divergence(

@@ -47,6 +47,9 @@ class Recipe(eqx.Module):
         energy: z -> scalar g(z), what H has beyond U. Default: 0.
         auxiliary: (key, position) -> dict of the other variables at the start, drawn from
             exp(-g) where possible. Default: none.
+        gamma: z -> {name: tree}, Gamma = div(D + Q) in closed form, absent names being zero.
+            By default it is found by differentiation. Nothing checks what is given here but
+            `verify.recipe`.
 
     Example, underdamped Langevin dynamics with friction 2:
         >>> import ergodax as ex
@@ -62,6 +65,7 @@ class Recipe(eqx.Module):
     curl: Callable[[Variables], dict[tuple[str, str], Any]] = _no_curl
     energy: Callable[[Variables], Float[Array, ""]] = _no_energy
     auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
+    gamma: Callable[[Variables], Variables] | None = None
 
     def diffusion_at(self, z: Variables) -> dict[str, Operator]:
         """The diagonal blocks of D as operators.
@@ -127,7 +131,14 @@ class Recipe(eqx.Module):
         Args:
             z: the state.
             key: for the Rademacher probes, where a block needs one.
+
+        Raises:
+            ValueError: a closed form for a variable that does not exist.
         """
+        if self.gamma is not None:
+            closed = self.gamma(z)
+            _check_names("gamma", closed, z)
+            return closed
         blocks = [(name, name, 1.0, _pick(self.diffusion_at, name)) for name in self.diffusion(z)]
         gamma: dict[str, PyTree] = {}
         for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):

@@ -1,9 +1,21 @@
 """Named samplers, one a file: each is a composition of a recipe, a gradient, an integrator."""
 
+from ergodax.sampler import counterexamples
 from ergodax.sampler.hmc import hmc
 from ergodax.sampler.langevin import langevin
 from ergodax.sampler.sghmc import sghmc
 from ergodax.sampler.sgld import sgld
 from ergodax.sampler.sgnht import sgnht
+from ergodax.sampler.sgrhmc import sgrhmc
+from ergodax.sampler.sgrld import sgrld
 
-__all__ = ["hmc", "langevin", "sghmc", "sgld", "sgnht"]
+__all__ = [
+    "counterexamples",
+    "hmc",
+    "langevin",
+    "sghmc",
+    "sgld",
+    "sgnht",
+    "sgrhmc",
+    "sgrld",
+]

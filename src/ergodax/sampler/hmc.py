@@ -12,7 +12,7 @@ from ergodax.gradient.base import Estimate, check_estimator
 from ergodax.gradient.full import FullGradient
 from ergodax.integrator.leapfrog import leapfrog
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
-from ergodax.recipe.dynamics import draw_momentum
+from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_mass
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule

@@ -3,10 +3,8 @@
 from typing import Any
 
 from ergodax.gradient.base import GradientEstimator
-from ergodax.integrator.euler_maruyama import EulerMaruyama, euler_maruyama
+from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
 from ergodax.recipe import dynamics
-
-SCHEMES = ("semi-implicit", "euler")
 
 
 def sghmc(
@@ -17,6 +15,7 @@ def sghmc(
     mass: Any = 1.0,
     temperature: Any = 1.0,
     scheme: str = "semi-implicit",
+    resample_every: int | None = None,
     compensate: bool = False,
     clip: bool = False,
 ) -> EulerMaruyama:
@@ -38,6 +37,8 @@ def sghmc(
         mass: M: number, vector, matrix or operator, positive definite.
         temperature: T, a number or a schedule.
         scheme: "semi-implicit" or "euler".
+        resample_every: draw r ~ N(0, T M) anew before every step whose number is a multiple of
+            this; None for never. It does not change the law.
         compensate: subtract the estimator's covariance from the injected noise; the estimator
             must know it, and 2 T C - h V must be positive semidefinite.
         clip: with `compensate`, inject none where the variance would be negative.
@@ -52,8 +53,6 @@ def sghmc(
     Reference:
         Chen, Fox and Guestrin, Stochastic gradient Hamiltonian Monte Carlo, 2014.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {SCHEMES}, not {scheme!r}.")
     return euler_maruyama(
         dynamics.underdamped(friction, mass),
         gradient,
@@ -61,5 +60,6 @@ def sghmc(
         temperature=temperature,
         compensate=compensate,
         clip=clip,
-        semi_implicit=scheme == "semi-implicit",
+        semi_implicit=check_scheme(scheme),
+        resample_every=resample_every,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 
@@ -46,6 +46,14 @@ class Operator(eqx.Module):
     def spectral(self, function: Callable[[Array], Array], x: PyTree) -> PyTree:
         """f(A) x for a symmetric A: f applied to the eigenvalues."""
         raise TypeError(f"{type(self).__name__} is not symmetric.")
+
+    def factors(self) -> tuple["Operator", "Operator"]:
+        """L and L^T L, for some L with L L^T = A that can be differentiated in A's entries."""
+        raise TypeError(f"{type(self).__name__} has no factor: it is not symmetric.")
+
+    def log_determinant(self, like: PyTree) -> Float[Array, ""]:
+        """log det A for a positive definite A on a block like this tree."""
+        raise TypeError(f"{type(self).__name__} has no determinant here.")
 
     def factorise(self, name: str = "operator") -> "Operator":
         """Check that a constant operator is positive (semi)definite, and factor it once."""

@@ -77,6 +77,17 @@ class Dense(Operator):
         factor = jax.scipy.linalg.cho_factor(self.matrix.astype(flat.dtype), lower=True)
         return unravel(jax.scipy.linalg.cho_solve(factor, flat))
 
+    def factors(self) -> tuple["Dense", "Dense"]:
+        """The Cholesky factor L, and L^T L with its own root L^T."""
+        # Not the symmetric root: its derivative fails where two eigenvalues meet.
+        lower = jnp.linalg.cholesky(self.matrix)
+        return Dense(lower), Dense(lower.T @ lower, lower.T)
+
+    def log_determinant(self, like: PyTree) -> Float[Array, ""]:
+        """By Cholesky."""
+        lower = jnp.linalg.cholesky(self.matrix.astype(tree.result_dtype(like)))
+        return 2.0 * jnp.sum(jnp.log(jnp.diagonal(lower)))
+
     def factorise(self, name: str = "operator") -> "Dense":
         """Compute root and inverse once, in float64 on the host.
 

@@ -6,9 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.recipe.graph import is_elementwise
 from ergodax.recipe.operators.base import Operator, check_positive
 
 
@@ -60,8 +61,24 @@ class Diagonal(Operator):
         """x / values."""
         return jax.tree.map(lambda v, y: y / v, self._like(x), x)
 
+    def factors(self) -> tuple["Diagonal", "Diagonal"]:
+        """The roots of the values, and itself."""
+        return Diagonal(jax.tree.map(jnp.sqrt, self.values)), self
+
+    def log_determinant(self, like: PyTree) -> Float[Array, ""]:
+        """The sum of the logarithms."""
+        return tree.dot(jax.tree.map(jnp.log, self._like(like)), jax.tree.map(jnp.ones_like, like))
+
     def factorise(self, name: str = "operator") -> "Diagonal":
         """Refuse negative values."""
         for leaf in jax.tree.leaves(self.values):
             check_positive(leaf, name)
         return self
+
+    @staticmethod
+    def divergence(field: Callable[[PyTree], Operator], at: PyTree, key: PRNGKeyArray) -> PyTree:
+        """Exact with a probe of ones where the graph is elementwise, else one random probe."""
+        if not is_elementwise(lambda z: field(z).values, at):  # pyright: ignore
+            return Operator.divergence(field, at, key)
+        ones = tree.map_leaves(jnp.ones_like, at)
+        return jax.jvp(lambda z: field(z).mv(ones), (at,), (ones,))[1]

@@ -71,6 +71,25 @@ class LowRank(Operator):
         inner = vectors @ (weight * (vectors.T @ own._coefficients(x)))
         return tree.add(tree.scale(base, x), own._combine(inner))
 
+    def factors(self) -> tuple["LowRank", "LowRank"]:
+        """The symmetric square root, of the same rank, and itself; base must be positive."""
+        s, vectors = jnp.linalg.eigh(self._gram())
+        base = tree.cast(self.base, s)
+        # (sqrt(base + s) - sqrt(base)) / s, without the cancellation at s = 0.
+        weight = 1.0 / (jnp.sqrt(base + jnp.clip(s, 0.0)) + jnp.sqrt(base))
+        turn = jnp.sqrt(weight)[:, None] * vectors.T
+        factor = jax.tree.map(lambda f: jnp.tensordot(turn.astype(f.dtype), f, axes=1), self.factor)
+        return LowRank(factor, jnp.sqrt(self.base)), self
+
+    def log_determinant(self, like: PyTree) -> Float[Array, ""]:
+        """By the k x k matrix I + F F^T / base; base must be positive."""
+        own = self._like(like)
+        gram = own._gram()
+        base = tree.cast(own.base, gram)
+        small = gram / base + jnp.eye(gram.shape[0], dtype=gram.dtype)
+        lower = jnp.linalg.cholesky(small)
+        return tree.size(like) * jnp.log(base) + 2.0 * jnp.sum(jnp.log(jnp.diagonal(lower)))
+
     def sqrt_mv(self, x: PyTree) -> PyTree:
         """The symmetric square root: O(k^2 d)."""
         return self.spectral(jnp.sqrt, x)

@@ -45,6 +45,14 @@ class Scalar(Operator):
         """x / value."""
         return tree.scale(1.0 / self.value, x)
 
+    def factors(self) -> tuple["Scalar", "Scalar"]:
+        """The root of the value, and itself."""
+        return Scalar(jnp.sqrt(self.value)), self
+
+    def log_determinant(self, like: PyTree) -> Float[Array, ""]:
+        """d log(value)."""
+        return (tree.size(like) * jnp.log(self.value)).astype(tree.result_dtype(like))
+
     def factorise(self, name: str = "operator") -> "Scalar":
         """Refuse a negative number."""
         check_positive(self.value, name)
