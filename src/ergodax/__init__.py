@@ -1,6 +1,6 @@
 """ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
 
-from ergodax import data, diagnostics, schedule, tree
+from ergodax import data, diagnostics, schedule, tree, verify
 from ergodax.driver import Samples, sample
 from ergodax.errors import DivergenceError
 from ergodax.gradient import (
@@ -74,4 +74,5 @@ __all__ = [
     "splitting",
     "targets",
     "tree",
+    "verify",
 ]

@@ -228,8 +228,9 @@ def _advice(info: Any, chain: int, step: int, made: int) -> str:
     if getattr(info, "feasible", None) is not None and not bool(info.feasible):
         return (
             f"chain {chain} stopped at step {step}: the gradient's noise is more than the sampler "
-            "injects, so compensating it would need a negative variance. Lower the step size, raise "
-            f"the friction or the batch size, or pass clip=True to accept some excess heat. The {kept}."
+            "injects, so compensating it would need a negative variance. Lower the step size, "
+            "raise the friction or the batch size, or pass clip=True to accept some excess heat. "
+            f"The {kept}."
         )
     size = getattr(info, "step_size", None)
     now = "Try" if size is None else f"The step size was {float(size):.3g}; try"

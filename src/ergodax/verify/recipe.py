@@ -1,0 +1,241 @@
+"""Proving or refuting a recipe: the equation that the library would discretise."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.recipe.metric import with_potential
+from ergodax.recipe.operators import as_operator
+from ergodax.recipe.recipe import Recipe, Variables
+from ergodax.target.analytic import AnalyticTarget
+from ergodax.target.base import AbstractTarget
+from ergodax.verify.equation import Drift, Equation, Product, Vector, divergence
+from ergodax.verify.judge import Case, judge
+from ergodax.verify.points import draw_points
+from ergodax.verify.report import Report
+from ergodax.verify.sde import NUM_POINTS, names_of
+
+PROBES = 256  # draws of a Gamma that is estimated by random probes
+
+
+class Flat:
+    """D, Q, H and the drift of a recipe on a target, as functions of the raveled state."""
+
+    def __init__(self, recipe: Recipe, target: AbstractTarget, z: Variables) -> None:
+        self.recipe = with_potential(recipe, target.potential)
+        self.target, self.z = target, z
+        self.unravel = tree.ravel(z)[1]
+
+    def energy(self, x: Vector) -> Float[Array, ""]:
+        """H = U + g."""
+        z = self.unravel(x)
+        return self.target.potential(z["position"]) + self.recipe.energy(z)
+
+    def diffusion(self, x: Vector, v: Vector) -> Vector:
+        """D v."""
+        z, v_ = self.unravel(x), self.unravel(v)
+        out = {name: block.mv(v_[name]) for name, block in self.recipe.diffusion_at(z).items()}
+        return self._ravel(out)
+
+    def curl(self, x: Vector, v: Vector) -> Vector:
+        """Q v."""
+        z, v_ = self.unravel(x), self.unravel(v)
+        out: Variables = {}
+        for row, column, sign, field in self.recipe.curl_blocks(z):
+            part = tree.scale(sign, field(z).mv(v_[column]))
+            out[row] = tree.add(out[row], part) if row in out else part
+        return self._ravel(out)
+
+    def drift(self, x: Vector) -> Vector:
+        """-(D + Q) grad H, as the samplers compute it."""
+        z = self.unravel(x)
+        gradient = self.recipe.gradient(z, self.target.gradient(z["position"]))
+        return self._ravel(self.recipe.drift(z, gradient))
+
+    def gamma(self, x: Vector, key: PRNGKeyArray) -> Vector:
+        """The Gamma that the samplers use."""
+        return self._ravel(self.recipe.correction(self.unravel(x), key))
+
+    def both(self, x: Vector, v: Vector) -> Vector:
+        """(D + Q) v."""
+        return self.diffusion(x, v) + self.curl(x, v)
+
+    def noisy(self, covariance: Any, step_size: float) -> Product:
+        """Products with D + h P V P^T / 2: the gradient's noise as a diffusion."""
+
+        def product(x: Vector, v: Vector) -> Vector:
+            z = self.unravel(x)
+            given = covariance(tree.thaw(z["position"])) if callable(covariance) else covariance
+            noise = as_operator(given, "noise_covariance")
+
+            def entered(p: PyTree) -> Vector:
+                zero = tree.zeros_like(z)
+                return self.both(x, tree.ravel({**zero, "position": p})[0])
+
+            back = jax.linear_transpose(entered, z["position"])(v)[0]
+            return self.diffusion(x, v) + 0.5 * step_size * entered(noise.mv(back))
+
+        return product
+
+    def _ravel(self, parts: Variables) -> Vector:
+        full = {name: parts.get(name, tree.zeros_like(value)) for name, value in self.z.items()}
+        return tree.ravel(full)[0]
+
+
+def recipe(
+    recipe: Recipe,
+    target: AbstractTarget,
+    points: PyTree = None,
+    *,
+    position: PyTree = None,
+    temperature: float = 1.0,
+    noise_covariance: Any = None,
+    step_size: float | None = None,
+    tolerance: float = 1e-6,
+    key: PRNGKeyArray | None = None,
+) -> Report:
+    """Does a recipe leave exp(-H / T) invariant, H = U + energy?
+
+    The drift is what `euler_maruyama` would discretise, Gamma included, and D, Q and H are read
+    off the recipe; the residual div J / pi is evaluated by exact differentiation, in double
+    precision. With D positive semidefinite, Q skew-symmetric and Gamma = div(D + Q) it is zero
+    whatever they are; so what is found is a wrong Gamma in closed form, an operator that is not
+    what it says, or, with `noise_covariance`, what a gradient's noise does.
+
+    Args:
+        recipe: H, D and Q.
+        target: what has the potential U.
+        points: positions with a leading axis, to evaluate at; a dict with an entry for every
+            variable is taken as whole states. By default 64 drawn from the target.
+        position: one position, like what the recipe moves, where the target can't be sampled
+            exactly: points are then drawn from about it.
+        temperature: T.
+        noise_covariance: V of the gradient's noise: number, vector, matrix, operator or a
+            function of the position. Its diffusion h P V P^T / 2 is then added to D, and
+            nothing to the drift: what an uncompensated sampler does to first order in h.
+        step_size: h, needed with `noise_covariance`.
+        tolerance: of the residual, relative to the terms that cancel in it.
+        key: for points and auxiliary variables.
+
+    Returns:
+        A Report; print it.
+
+    Raises:
+        TypeError: not a recipe or not a target.
+        ValueError: no way to draw points, a noise without a step size, a residual that is not
+            finite.
+
+    Reference:
+        Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 1.
+
+    Example:
+        >>> import ergodax as ex
+        >>> report = ex.verify.recipe(ex.dynamics.underdamped(), ex.targets.banana())
+        >>> report.ok, report.reversible
+        (True, False)
+    """
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}. For functions see sde.")
+    if not isinstance(target, AbstractTarget):
+        raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive, not {temperature}.")
+    if (noise_covariance is None) != (step_size is None):
+        raise ValueError("noise_covariance and step_size go together: the noise acts as h V / 2.")
+    with jax.enable_x64(True):
+        key_points, key_gamma = jax.random.split(jax.random.key(0) if key is None else key)
+        states = _states(recipe, target, points, position, temperature, key_points)
+        z = jax.tree.map(lambda x: x[0], states)
+        flat, x = Flat(recipe, target, z), jax.vmap(lambda s: tree.ravel(s)[0])(states)
+        used, gamma_error = _gamma_used(flat, x, key_gamma, tolerance)
+        spread, fields = flat.diffusion, {}
+        if gamma_error > tolerance:
+            better = lambda y: temperature * (divergence(flat.both, y) - used(y))  # noqa: E731
+            fields["div(D + Q) in place of the Gamma given"] = (better, "Gamma is wrong")
+        if noise_covariance is not None:
+            assert step_size is not None
+            spread = flat.noisy(noise_covariance, step_size)
+            fields["the friction h P V P^T / 2 added"] = (
+                _friction(flat, spread, temperature),
+                "the gradient's noise has no friction against it",
+            )
+        equation = Equation(
+            lambda y: flat.drift(y) + temperature * used(y), spread, flat.energy, temperature
+        )
+        report = judge(Case(equation, flat.curl, x, names_of(z), tolerance, fields))
+    return dataclasses.replace(report, gamma_error=gamma_error)
+
+
+def _friction(flat: Flat, spread: Product, temperature: float) -> Drift:
+    """-B grad H + T div B, where B is what the noise adds to D."""
+
+    def extra(x: Vector, v: Vector) -> Vector:
+        return spread(x, v) - flat.diffusion(x, v)
+
+    def field(x: Vector) -> Vector:
+        return temperature * divergence(extra, x) - extra(x, jax.grad(flat.energy)(x))
+
+    return field
+
+
+def _states(
+    recipe: Recipe,
+    target: AbstractTarget,
+    points: PyTree,
+    position: PyTree,
+    temperature: float,
+    key: PRNGKeyArray,
+) -> Variables:
+    """Whole states with a leading axis: positions, and the other variables drawn and shaken."""
+    double = lambda t: jax.tree.map(lambda x: jnp.asarray(x, float), tree.freeze(t))  # noqa: E731
+    key_position, key_auxiliary, key_shake = jax.random.split(key, 3)
+    if points is None and position is not None:
+        one = double(position)
+        flat, unravel = tree.ravel(one)
+        energy = lambda x: target.potential(unravel(x)) / temperature  # noqa: E731
+        positions = jax.vmap(unravel)(draw_points(energy, flat, NUM_POINTS, key_position))
+    elif points is None and isinstance(target, AnalyticTarget):
+        positions = target.sample(key_position, NUM_POINTS).astype(float)
+    elif points is not None:
+        positions = double(points)
+    else:
+        raise ValueError("pass points, or position: this target has no exact draws of its own.")
+    one = jax.tree.map(lambda x: x[0], positions)
+    names = jax.eval_shape(recipe.auxiliary, key, one).keys()
+    if isinstance(positions, dict) and set(positions) == {"position", *names}:
+        return positions
+    keys = jax.random.split(key_auxiliary, jax.tree.leaves(positions)[0].shape[0])
+    auxiliary = jax.vmap(recipe.auxiliary)(keys, positions)
+    # A variable that starts at a constant would be tested there alone.
+    auxiliary = jax.tree.map(lambda x: x.astype(float), auxiliary)
+    shake = tree.normal_like(key_shake, auxiliary) if auxiliary else {}
+    return {"position": positions, **tree.add_scaled(auxiliary, 0.5, shake)}
+
+
+def _gamma_used(flat: Flat, points: Float[Array, "n d"], key: PRNGKeyArray, tolerance: float):
+    """The mean of the Gamma that the samplers use, and its distance from div(D + Q)."""
+    exact = jax.jit(jax.vmap(lambda x: divergence(flat.both, x)))(points)
+    size = float(jnp.abs(exact).max()) + 1e-300
+    one, two = (jax.vmap(flat.gamma, in_axes=(0, None))(points, k) for k in jax.random.split(key))
+    if bool(jnp.array_equal(one, two)):
+        used = lambda x: flat.gamma(x, key)  # noqa: E731
+        return used, float(jnp.abs(one - exact).max()) / max(size, 1.0)
+    draws = jax.vmap(jax.vmap(flat.gamma, in_axes=(0, None)), in_axes=(None, 0))(
+        points, jax.random.split(key, PROBES)
+    )
+    mean, spread = jnp.mean(draws, axis=0), jnp.std(draws, axis=0) / PROBES**0.5
+    # Six standard errors at a thousand numbers: a false alarm in a million.
+    far = jnp.abs(mean - exact) > 6.0 * spread + tolerance * size
+    error = float(jnp.where(far, jnp.abs(mean - exact), 0.0).max()) / max(size, 1.0)
+    if error > 0:
+        return (lambda x: _mean_gamma(flat, x, key)), error
+    return (lambda x: divergence(flat.both, x)), 0.0
+
+
+def _mean_gamma(flat: Flat, x: Vector, key: PRNGKeyArray) -> Vector:
+    keys = jax.random.split(key, PROBES)
+    return jnp.mean(jax.vmap(flat.gamma, in_axes=(None, 0))(x, keys), axis=0)

@@ -1,0 +1,127 @@
+"""Proving or refuting any stochastic differential equation, given as plain functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.recipe.operators import as_operator
+from ergodax.verify.equation import Equation, Product, Vector
+from ergodax.verify.judge import Case, judge
+from ergodax.verify.points import draw_points
+from ergodax.verify.report import Report
+
+NUM_POINTS = 64
+
+
+def sde(
+    drift: Callable[[PyTree], PyTree],
+    diffusion: Callable[[PyTree], Any],
+    potential: Callable[[PyTree], Any],
+    points: PyTree = None,
+    *,
+    dimension: int | None = None,
+    curl: Callable[[PyTree], Any] | None = None,
+    temperature: float = 1.0,
+    tolerance: float = 1e-6,
+    key: PRNGKeyArray | None = None,
+) -> Report:
+    """Does dz = drift dt + sqrt(2 T diffusion) dW leave exp(-potential / T) invariant?
+
+    Evaluates the stationarity residual div J / pi by exact differentiation, in double precision,
+    at points; it is zero everywhere if and only if the density is invariant. What it says is of
+    the equation, not of a discretisation, and not of ergodicity. Where the residual is not
+    zero, the drift is tried again with Gamma = div(D + Q) added and with its sign turned.
+
+    Args:
+        drift: z -> f, like z.
+        diffusion: z -> D: a number, a vector (diagonal), a matrix or an operator.
+        potential: z -> H, a scalar: of the whole state z, kinetic energy included.
+        points: where, with a leading axis: shape (n, d), or a tree like z with leading axes.
+            By default 64 points drawn from the density; then give `dimension`.
+        dimension: d, for points drawn here.
+        curl: z -> Q, a skew-symmetric matrix or operator, if you know it: it is checked, and
+            used for Gamma. By default the smallest Q that the drift allows is used.
+        temperature: T.
+        tolerance: of the residual, relative to the terms that cancel in it.
+        key: for the points drawn here.
+
+    Returns:
+        A Report; print it.
+
+    Raises:
+        TypeError: an argument that is not a function.
+        ValueError: neither points nor dimension, a temperature or shape that can't be, or a
+            residual that is not finite.
+
+    Reference:
+        Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 1.
+
+    Example, preconditioning that forgets its Gamma:
+        >>> import jax, jax.numpy as jnp, ergodax as ex
+        >>> U, D = lambda z: 0.5 * jnp.sum(z**2), lambda z: 1.0 + z**2
+        >>> report = ex.verify.sde(lambda z: -D(z) * jax.grad(U)(z), D, U, dimension=2)
+        >>> report.invariant, report.mended_by.name
+        (False, 'Gamma = div D added')
+    """
+    functions = {"drift": drift, "diffusion": diffusion, "potential": potential}
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"{name} must be a function of the state z, not {function!r}.")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive, not {temperature}.")
+    if (points is None) == (dimension is None):
+        raise ValueError("pass either points, with a leading axis, or dimension, to draw them.")
+    with jax.enable_x64(True):
+        if points is None:
+            assert dimension is not None
+            z = start = jnp.zeros(dimension)
+            flat = draw_points(
+                lambda x: potential(x) / temperature, start, NUM_POINTS, key or jax.random.key(0)
+            )
+        else:
+            points = jax.tree.map(lambda x: jnp.asarray(x, float), points)
+            z = jax.tree.map(lambda x: x[0], points)
+            flat = jax.vmap(lambda x: tree.ravel(x)[0])(points)
+        unravel = tree.ravel(z)[1]
+        equation = Equation(
+            lambda x: tree.ravel(drift(unravel(x)))[0],
+            _product(diffusion, "diffusion", unravel),
+            lambda x: jnp.asarray(potential(unravel(x))),
+            temperature,
+        )
+        turn = None if curl is None else _product(curl, "curl", unravel)
+        _check_shapes(equation, flat[0])
+        return judge(Case(equation, turn, flat, names_of(z), tolerance))
+
+
+def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable) -> Product:
+    def product(x: Vector, v: Vector) -> Vector:
+        return tree.ravel(as_operator(function(unravel(x)), name).mv(unravel(v)))[0]
+
+    return product
+
+
+def _check_shapes(equation: Equation, z: Vector) -> None:
+    shapes = {
+        "drift": (jax.eval_shape(equation.drift, z).shape, z.shape),
+        "diffusion": (jax.eval_shape(equation.diffusion, z, z).shape, z.shape),
+        "potential": (jax.eval_shape(equation.energy, z).shape, ()),
+    }
+    for name, (found, wanted) in shapes.items():
+        if found != wanted:
+            raise ValueError(
+                f"{name} returns {found} where {wanted} is needed for a state of {z.size} numbers."
+            )
+
+
+def names_of(z: PyTree) -> list[str]:
+    """A name for each number of a tree, in the order of `tree.ravel`."""
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(z):
+        name = tree.path_name(path) or "z"
+        names += [name] if leaf.ndim == 0 else [f"{name}[{k}]" for k in range(leaf.size)]
+    return names
