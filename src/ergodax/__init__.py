@@ -25,7 +25,18 @@ from ergodax.recipe import (
     Scalar,
     dynamics,
 )
-from ergodax.sampler import counterexamples, hmc, langevin, sghmc, sgld, sgnht, sgrhmc, sgrld
+from ergodax.sampler import (
+    counterexamples,
+    hmc,
+    langevin,
+    psgld,
+    sgfs,
+    sghmc,
+    sgld,
+    sgnht,
+    sgrhmc,
+    sgrld,
+)
 from ergodax.target import Posterior, Target
 from ergodax.target import analytic as targets
 from ergodax.tree import normal_like
@@ -64,8 +75,10 @@ __all__ = [
     "hmc",
     "langevin",
     "normal_like",
+    "psgld",
     "sample",
     "schedule",
+    "sgfs",
     "sghmc",
     "sgld",
     "sgnht",

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -57,6 +59,25 @@ def dense_diffusion(z: dict) -> dict:
     return {"position": ex.Dense(jnp.eye(x.size, dtype=x.dtype) + x[:, None] * x[None, :])}
 
 
+def metric(position: Any) -> Any:
+    return jax.tree.map(lambda x: 1.0 + 0.1 * jnp.tanh(x) if eqx.is_array(x) else x, position)
+
+
+def dense_metric(position: Any) -> Any:
+    x = 0.1 * flat(position)
+    return jnp.eye(x.size, dtype=x.dtype) + x[:, None] * x[None, :]
+
+
+def low_rank_metric(position: Any) -> ex.LowRank:
+    frozen = ex.tree.freeze(position)
+    factor = ex.tree.map_leaves(lambda x: 0.1 * jnp.stack([jnp.sin(x), x]), frozen)
+    return ex.LowRank(factor, 1.0)
+
+
+def of_potential(u: Any) -> Any:
+    return 1.0 + 0.1 * jnp.tanh(u)
+
+
 def noisy() -> ex.NoisyGradient:
     return ex.NoisyGradient(full().target, WEIGHTS)
 
@@ -94,6 +115,25 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "splitting, thermostat": lambda h: ex.splitting(
         "ABODOBA", full(), h, thermostat=Thermostat(2.0, True)
     ),
+    "sghmc, resampled": lambda h: ex.sghmc(minibatch(), h, resample_every=1),
+    "psgld": lambda h: ex.psgld(minibatch(), h),
+    "psgld, frozen": lambda h: ex.psgld(minibatch(replace=True), h, adaptation_steps=1),
+    "psgld, no correction": lambda h: ex.psgld(full(), h, correction=False, temperature=0.5),
+    "sgfs": lambda h: ex.sgfs(minibatch(), h),
+    "sgfs, diagonal": lambda h: ex.sgfs(
+        minibatch(replace=True), h, structure="diagonal", preconditioner=WEIGHTS
+    ),
+    "sgfs, dense": lambda h: ex.sgfs(minibatch(), h, preconditioner=MATRIX, temperature=0.5),
+    "sgrld": lambda h: ex.sgrld(minibatch(), h, metric),
+    "sgrld, dense": lambda h: ex.sgrld(full(), h, dense_metric, temperature=0.5),
+    "sgrld, low rank": lambda h: ex.sgrld(full(), h, low_rank_metric),
+    "sgrhmc": lambda h: ex.sgrhmc(minibatch(), h, metric, resample_every=2),
+    "sgrhmc, dense": lambda h: ex.sgrhmc(full(), h, dense_metric, 2.0, scheme="euler"),
+    "sgrhmc, low rank": lambda h: ex.sgrhmc(full(), h, low_rank_metric),
+    "sgrhmc, potential": lambda h: ex.sgrhmc(minibatch(), h, ex.PotentialMetric(of_potential)),
+    "sgrhmc, compensated": lambda h: ex.sgrhmc(known(), h, metric, 3.0, compensate=True),
+    "naive sghmc": lambda h: ex.counterexamples.naive_sghmc(full(), h, resample_every=1),
+    "naive sgrhmc": lambda h: ex.counterexamples.naive_sgrhmc(minibatch(), h, metric),
     "hmc": lambda h: ex.hmc(full(), h, num_leapfrog_steps=3),
     "recipe, state-dependent curl": lambda h: ex.euler_maruyama(
         riemannian(), minibatch(), h, semi_implicit=True

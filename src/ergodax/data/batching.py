@@ -5,7 +5,7 @@ careless library hundreds of times slower; see `permutation`.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,7 +17,26 @@ from ergodax.data.permutation import Permutation, scale_bits
 
 
 class Batching(eqx.Module):
-    """A scheme that draws row numbers. Its state, if any, lives in the gradient state."""
+    """A scheme that draws row numbers. Its state, if any, lives in the gradient state.
+
+    Attributes:
+        distinct: whether the rows of a batch are n different ones.
+    """
+
+    distinct: ClassVar[bool] = True
+
+    def noise_factor(self, num_rows: int, batch_size: int) -> float:
+        """The c for which c S is an unbiased estimate of the gradient's noise covariance.
+
+        S is the covariance of the scores of one batch, with divisor n - 1. N^2 / n for
+        independent rows, N (N - n) / n for distinct ones.
+
+        Args:
+            num_rows: N.
+            batch_size: n.
+        """
+        rest = num_rows - batch_size if self.distinct else num_rows
+        return num_rows * rest / batch_size
 
     def check(self, num_rows: int, batch_size: int | np.integer) -> None:
         """Refuse a batch size that the scheme can't draw.
@@ -53,6 +72,8 @@ class Batching(eqx.Module):
 
 class WithReplacement(Batching):
     """Independent uniform rows; gradient noise has covariance N^2/n S_0."""
+
+    distinct: ClassVar[bool] = False
 
     def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
         """Nothing to remember."""

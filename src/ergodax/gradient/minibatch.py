@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ergodax import tree
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
 from ergodax.gradient.base import Estimate, GradientEstimator
@@ -51,6 +52,14 @@ class Minibatch(GradientEstimator):
         self.target = posterior
         self.batch_size = int(batch_size)
 
+    @property
+    def noise_factor(self) -> float:
+        """The c for which c S estimates the covariance of `gradient` without bias.
+
+        S is the covariance of the batch's scores, with divisor n - 1; see `Batching`.
+        """
+        return self.batching.noise_factor(self.target.num_data, self.batch_size)
+
     def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
         """The state of the batching scheme; checks that the likelihood fits `position`."""
         self.target.check(position)
@@ -74,3 +83,30 @@ class Minibatch(GradientEstimator):
         """
         batch, _ = self.draw(key, state)
         return self.target.per_example_gradients(position, batch)
+
+    def estimate_with_scores(
+        self, key: PRNGKeyArray, state: Any, position: PyTree
+    ) -> tuple[Estimate, PyTree, Any]:
+        """What `estimate` returns, and the scores that it is the sum of, in one pass.
+
+        Args:
+            key: a fresh key.
+            state: from `init` or the estimate before.
+            position: a tree of floating-point arrays.
+
+        Returns:
+            The Estimate, the scores as a tree like `position` with leading axis n, and the next
+            state.
+        """
+        batch, state = self.draw(key, state)
+        posterior, n = self.target, self.target.num_data
+
+        def one(position: PyTree, example: PyTree) -> Float[Array, ""]:
+            single = jax.tree.map(lambda x: x[None], example)
+            return posterior.log_likelihoods(position, single)[0]
+
+        likelihoods, scores = jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
+        prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
+        gradient = jax.tree.map(lambda p, s: -p - n * jnp.mean(s, axis=0), slope, scores)
+        potential = -prior - n * jnp.mean(likelihoods)
+        return Estimate(gradient, potential, evaluations=jnp.int32(self.batch_size)), scores, state

@@ -13,7 +13,7 @@ from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.momentum import draw_momentum, thermostat_start
-from ergodax.recipe.operators import Operator, as_mass
+from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -203,6 +203,6 @@ def splitting(
         as_schedule(step_size, "step_size"),
         as_schedule(friction, "friction", allow_zero=True),
         as_schedule(temperature, "temperature", allow_zero=True),
-        as_mass(mass),
+        as_definite(mass, "mass"),
         thermostat,
     )

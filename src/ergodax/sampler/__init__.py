@@ -3,6 +3,8 @@
 from ergodax.sampler import counterexamples
 from ergodax.sampler.hmc import hmc
 from ergodax.sampler.langevin import langevin
+from ergodax.sampler.psgld import psgld
+from ergodax.sampler.sgfs import sgfs
 from ergodax.sampler.sghmc import sghmc
 from ergodax.sampler.sgld import sgld
 from ergodax.sampler.sgnht import sgnht
@@ -13,6 +15,8 @@ __all__ = [
     "counterexamples",
     "hmc",
     "langevin",
+    "psgld",
+    "sgfs",
     "sghmc",
     "sgld",
     "sgnht",

@@ -13,7 +13,7 @@ from ergodax.gradient.full import FullGradient
 from ergodax.integrator.leapfrog import leapfrog
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.momentum import draw_momentum
-from ergodax.recipe.operators import Operator, as_mass
+from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -121,6 +121,6 @@ def hmc(
         gradient,
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
-        as_mass(mass),
+        as_definite(mass, "mass"),
         num_leapfrog_steps,
     )

@@ -24,6 +24,7 @@ def sde(
     points: PyTree = None,
     *,
     dimension: int | None = None,
+    state: PyTree = None,
     curl: Callable[[PyTree], Any] | None = None,
     temperature: float = 1.0,
     tolerance: float = 1e-6,
@@ -41,8 +42,9 @@ def sde(
         diffusion: z -> D: a number, a vector (diagonal), a matrix or an operator.
         potential: z -> H, a scalar: of the whole state z, kinetic energy included.
         points: where, with a leading axis: shape (n, d), or a tree like z with leading axes.
-            By default 64 points drawn from the density; then give `dimension`.
-        dimension: d, for points drawn here.
+            By default 64 points drawn from the density; then give `dimension` or `state`.
+        dimension: d, where z is a vector.
+        state: one z, where it is any tree: points are drawn from about it.
         curl: z -> Q, a skew-symmetric matrix or operator, if you know it: it is checked, and
             used for Gamma. By default the smallest Q that the drift allows is used.
         temperature: T.
@@ -54,8 +56,8 @@ def sde(
 
     Raises:
         TypeError: an argument that is not a function.
-        ValueError: neither points nor dimension, a temperature or shape that can't be, or a
-            residual that is not finite.
+        ValueError: not one of points, dimension and state, a temperature or shape that can't be,
+            or a residual that is not finite.
 
     Reference:
         Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 1.
@@ -73,17 +75,19 @@ def sde(
             raise TypeError(f"{name} must be a function of the state z, not {function!r}.")
     if not temperature > 0:
         raise ValueError(f"temperature must be positive, not {temperature}.")
-    if (points is None) == (dimension is None):
-        raise ValueError("pass either points, with a leading axis, or dimension, to draw them.")
+    if [points is None, dimension is None, state is None].count(False) != 1:
+        raise ValueError(
+            "pass points, with a leading axis, or one of dimension and state, to draw them."
+        )
     with jax.enable_x64(True):
         if points is None:
-            assert dimension is not None
-            z = start = jnp.zeros(dimension)
-            flat = draw_points(
-                lambda x: potential(x) / temperature, start, NUM_POINTS, key or jax.random.key(0)
-            )
+            z = jnp.zeros(dimension) if dimension is not None else _double(state)
+            start, unravel = tree.ravel(z)
+            energy = lambda x: potential(unravel(x)) / temperature  # noqa: E731
+            chosen = jax.random.key(0) if key is None else key
+            flat = draw_points(energy, start, NUM_POINTS, chosen)
         else:
-            points = jax.tree.map(lambda x: jnp.asarray(x, float), points)
+            points = _double(points)
             z = jax.tree.map(lambda x: x[0], points)
             flat = jax.vmap(lambda x: tree.ravel(x)[0])(points)
         unravel = tree.ravel(z)[1]
@@ -96,6 +100,10 @@ def sde(
         turn = None if curl is None else _product(curl, "curl", unravel)
         _check_shapes(equation, flat[0])
         return judge(Case(equation, turn, flat, names_of(z), tolerance))
+
+
+def _double(z: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: jnp.asarray(x, float), z)
 
 
 def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable) -> Product:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.dynamics.momentum import draw_momentum, friction_rate
-from ergodax.recipe.operators import Operator, Scalar, as_mass
+from ergodax.recipe.operators import Operator, Scalar, as_definite
 from ergodax.recipe.recipe import Recipe, Variables
 
 
@@ -39,7 +39,7 @@ def hamiltonian(mass: Any = 1.0) -> Recipe:
     Raises:
         ValueError: a mass that is not positive definite.
     """
-    parts = _Hamiltonian(as_mass(mass))
+    parts = _Hamiltonian(as_definite(mass, "mass"))
     return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)
 
 
@@ -64,7 +64,7 @@ def underdamped(friction: Any = 1.0, mass: Any = 1.0) -> Recipe:
     Raises:
         ValueError: a negative friction or a mass that is not positive definite.
     """
-    operator = as_mass(mass)
+    operator = as_definite(mass, "mass")
     parts = _Underdamped(_Hamiltonian(operator), operator.scaled(friction_rate(friction)))
     rest = parts.hamiltonian
     return Recipe(parts.diffusion, rest.curl, rest.energy, rest.auxiliary)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.dynamics.momentum import draw_momentum, friction_rate, thermostat_start
-from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_mass
+from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_definite
 from ergodax.recipe.recipe import Recipe, Variables
 
 
@@ -60,5 +60,7 @@ def nose_hoover(
     Raises:
         ValueError: a negative friction or a mass that is not positive.
     """
-    parts = _NoseHoover(as_mass(mass), friction_rate(friction), thermal_mass, per_coordinate)
+    parts = _NoseHoover(
+        as_definite(mass, "mass"), friction_rate(friction), thermal_mass, per_coordinate
+    )
     return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)

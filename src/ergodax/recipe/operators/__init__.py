@@ -2,7 +2,7 @@
 
 from ergodax.recipe.operators.base import Operator
 from ergodax.recipe.operators.column import Column
-from ergodax.recipe.operators.convert import as_mass, as_operator
+from ergodax.recipe.operators.convert import as_definite, as_operator
 from ergodax.recipe.operators.dense import Dense
 from ergodax.recipe.operators.diagonal import Diagonal
 from ergodax.recipe.operators.low_rank import LowRank
@@ -15,6 +15,6 @@ __all__ = [
     "LowRank",
     "Operator",
     "Scalar",
-    "as_mass",
+    "as_definite",
     "as_operator",
 ]

@@ -41,21 +41,23 @@ def as_operator(value: Any, name: str) -> Operator:
     )
 
 
-def as_mass(value: Any) -> Operator:
-    """A mass matrix: any positive definite operator, factored once.
+def as_definite(value: Any, name: str) -> Operator:
+    """A constant positive definite operator, such as a mass matrix, factored once.
 
     Args:
         value: number, vector, matrix or operator.
+        name: the argument's name, for errors.
 
     Raises:
         TypeError: none of these.
         ValueError: not positive definite.
     """
-    mass = as_operator(value, "mass").factorise("mass")
-    if isinstance(mass, Dense) and mass.root is not None and mass.inverse is None:
-        raise ValueError("mass must be positive definite, but the matrix given is singular.")
-    if isinstance(mass, Scalar | Diagonal):
-        for leaf in jax.tree.leaves(mass):
+    operator = as_operator(value, name).factorise(name)
+    singular = isinstance(operator, Dense) and operator.root is not None
+    if singular and operator.inverse is None:
+        raise ValueError(f"{name} must be positive definite, but the matrix given is singular.")
+    if isinstance(operator, Scalar | Diagonal):
+        for leaf in jax.tree.leaves(operator):
             if not tree.is_traced(leaf) and float(jnp.min(leaf)) <= 0:
-                raise ValueError("mass must be positive, but some entries are zero.")
-    return mass
+                raise ValueError(f"{name} must be positive, but some entries are zero.")
+    return operator
