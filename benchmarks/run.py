@@ -10,13 +10,14 @@ from benchmarks import environment
 from benchmarks.report import Table
 from benchmarks.sections.chains import chains_table
 from benchmarks.sections.drawing import drawing_table
+from benchmarks.sections.recipes import logistic_recipes, wide_recipes
 from benchmarks.sections.settings import FULL, QUICK, Settings
 from benchmarks.sections.size import size_table
 from benchmarks.sections.steps import main_table
 from benchmarks.tasks import logistic
 
-SECTIONS = ("steps", "thin1", "chains", "size", "drawing")
-QUICK_SECTIONS = ("steps", "chains", "size", "drawing")
+SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes")
+QUICK_SECTIONS = ("steps", "chains", "size", "drawing", "recipes")
 
 READING = (
     "Times are microseconds; the first column is the best round, `median` the middle one.\n"
@@ -62,6 +63,9 @@ def _tables(settings: Settings, chosen: list[str] | tuple[str, ...]) -> Iterator
         yield size_table(settings)
     if "drawing" in chosen:
         yield drawing_table(settings)
+    if "recipes" in chosen:
+        yield logistic_recipes(task, settings)
+        yield wide_recipes(settings)
 
 
 def _markdown(facts: dict[str, str], tables: list[Table]) -> str:
@@ -93,7 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="shorter, rougher, and without thin1: under 40 s on a quiet machine",
+        help="shorter, rougher, and without thin1: about a minute on a quiet machine",
     )
     parser.add_argument(
         "--only",

@@ -25,7 +25,7 @@ def run(
     """A function seed -> draws, compiled at its first call.
 
     Args:
-        sampler: "sgld" or "sghmc".
+        sampler: "sgld", "sghmc", "sgrld" or "sgrhmc".
         task: the problem.
         num_steps: steps of each chain.
         thin: steps to a draw.
@@ -45,21 +45,54 @@ def run(
     return lambda seed: compiled(jax.random.key(seed), task.start, task.data)
 
 
-def sgld_update(state: tuple, gradient: jax.Array, noise: jax.Array) -> tuple:
+def sgld_update(
+    state: tuple, gradient: jax.Array, noise: jax.Array, h: float, friction: float
+) -> tuple:
     """x - h g + sqrt(2 h) noise."""
-    h = STEP_SIZE["sgld"]
     return (state[0] - h * gradient + (2 * h) ** 0.5 * noise,)
 
 
-def sghmc_update(state: tuple, gradient: jax.Array, noise: jax.Array) -> tuple:
+def sghmc_update(
+    state: tuple, gradient: jax.Array, noise: jax.Array, h: float, friction: float
+) -> tuple:
     """The momentum first, then the position with the new momentum."""
-    h = STEP_SIZE["sghmc"]
     x, r = state
-    r = (1 - h * FRICTION) * r - h * gradient + (2 * h * FRICTION) ** 0.5 * noise
+    r = (1 - h * friction) * r - h * gradient + (2 * h * friction) ** 0.5 * noise
     return x + h * r, r
 
 
-UPDATE = {"sgld": sgld_update, "sghmc": sghmc_update}
+def sgrld_update(
+    state: tuple, gradient: jax.Array, noise: jax.Array, h: float, friction: float
+) -> tuple:
+    """With G^-1 = 1 / (1 + x^2), whose derivative is -2 x G^-2."""
+    (x,) = state
+    inverse = 1 / (1 + x**2)
+    drift = -inverse * gradient - 2 * x * inverse**2
+    return (x + h * drift + jnp.sqrt(2 * h * inverse) * noise,)
+
+
+def sgrhmc_update(
+    state: tuple, gradient: jax.Array, noise: jax.Array, h: float, friction: float
+) -> tuple:
+    """With L = (1 + x^2)^(-1/2), whose derivative is -x L^3."""
+    x, r = state
+    root = lax.rsqrt(1 + x**2)
+    drift = -root * gradient - x * root**3 - friction * root**2 * r
+    r = r + h * drift + (2 * h * friction) ** 0.5 * root * noise
+    return x + h * root * r, r
+
+
+UPDATE = {
+    "sgld": sgld_update,
+    "sghmc": sghmc_update,
+    "sgrld": sgrld_update,
+    "sgrhmc": sgrhmc_update,
+}
+
+
+def _update(sampler: str, state: tuple, gradient: jax.Array, noise: jax.Array) -> tuple:
+    h = STEP_SIZE["sgld" if len(state) == 1 else "sghmc"]
+    return UPDATE[sampler](state, gradient, noise, h, FRICTION)
 
 
 def keep_every(thin: int, step: Callable, state: Any, inputs: Any) -> tuple[Any, jax.Array]:
@@ -75,8 +108,48 @@ def keep_every(thin: int, step: Callable, state: Any, inputs: Any) -> tuple[Any,
     return lax.scan(draw, state, inputs)
 
 
+def wide_step(sampler: str, h: float, friction: float) -> Callable[[dict, jax.Array], dict]:
+    """(state, key) -> state for a standard normal on a dict of arrays; each has a state tuple."""
+
+    def potential(x: dict) -> jax.Array:
+        return 0.5 * sum((jnp.sum(leaf**2) for leaf in x.values()), start=jnp.zeros(()))
+
+    def step(state: dict, key: jax.Array) -> dict:
+        gradient = jax.grad(potential)({name: leaf[0] for name, leaf in state.items()})
+        new = {}
+        for name, key_leaf in zip(state, jax.random.split(key, len(state)), strict=True):
+            noise = jax.random.normal(key_leaf, gradient[name].shape)
+            new[name] = UPDATE[sampler](state[name], gradient[name], noise, h, friction)
+        return new
+
+    return step
+
+
+def wide(
+    sampler: str, start: dict, num_steps: int, h: float, friction: float
+) -> Callable[[int], jax.Array]:
+    """A function seed -> the last position, entries in the order of `start`, shape (d, 1)."""
+    step = wide_step(sampler, h, friction)
+
+    @jax.jit
+    def compiled(key: jax.Array, x: dict) -> jax.Array:
+        key_start, key_steps = jax.random.split(key)
+        state = wide_start(sampler, key_start, x)
+        keys = jax.random.split(key_steps, num_steps)
+        state, _ = lax.scan(lambda s, k: (step(s, k), None), state, keys)
+        return jnp.concatenate([leaf[0].reshape(-1, 1) for leaf in state.values()])
+
+    return lambda seed: compiled(jax.random.key(seed), start)
+
+
+def wide_start(sampler: str, key: jax.Array, x: dict) -> dict:
+    """The state tuple of each array."""
+    keys = jax.random.split(key, len(x))
+    return {name: _start(sampler, k, x[name]) for name, k in zip(x, keys, strict=True)}
+
+
 def _start(sampler: str, key: jax.Array, x: jax.Array) -> tuple:
-    return (x,) if sampler == "sgld" else (x, jax.random.normal(key, x.shape))
+    return (x,) if sampler in ("sgld", "sgrld") else (x, jax.random.normal(key, x.shape))
 
 
 def _loop(
@@ -87,7 +160,7 @@ def _loop(
         rows = jax.random.randint(key_rows, (BATCH_SIZE,), 0, num_data)
         batch = logistic.take(data, rows)
         gradient = jax.grad(logistic.potential)(state[0], batch, num_data)
-        return UPDATE[sampler](state, gradient, jax.random.normal(key_noise, x.shape))
+        return _update(sampler, state, gradient, jax.random.normal(key_noise, x.shape))
 
     key_start, key_steps = jax.random.split(key)
     keys = jax.random.split(key_steps, (num_draws, thin))
@@ -103,7 +176,7 @@ def _floor(
         rows, noise = numbers
         batch = logistic.take(data, rows)
         gradient = jax.grad(logistic.potential)(state[0], batch, num_data)
-        return UPDATE[sampler](state, gradient, noise)
+        return _update(sampler, state, gradient, noise)
 
     def block(state: tuple, key: jax.Array) -> tuple[tuple, jax.Array]:
         key_rows, key_noise = jax.random.split(key)
