@@ -135,6 +135,10 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "naive sghmc": lambda h: ex.counterexamples.naive_sghmc(full(), h, resample_every=1),
     "naive sgrhmc": lambda h: ex.counterexamples.naive_sgrhmc(minibatch(), h, metric),
     "hmc": lambda h: ex.hmc(full(), h, num_leapfrog_steps=3),
+    "rmhmc": lambda h: ex.rmhmc(full(), h, metric, num_leapfrog_steps=3),
+    "rmhmc, dense metric": lambda h: ex.rmhmc(
+        full(), h, dense_metric, num_leapfrog_steps=3, temperature=0.5
+    ),
     "recipe, state-dependent curl": lambda h: ex.euler_maruyama(
         riemannian(), minibatch(), h, semi_implicit=True
     ),

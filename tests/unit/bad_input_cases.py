@@ -50,6 +50,10 @@ def full():
     return ex.FullGradient(target())
 
 
+def square(x):
+    return 1.0 + x**2
+
+
 def run(kernel=None, position=START, num_steps=4, *, key=KEY, **options):
     kernel = ex.sgld(full(), 0.1) if kernel is None else kernel
     return ex.sample(kernel, position, num_steps, key=key, **options)
@@ -298,6 +302,57 @@ RUNS = {
         lambda: run(full()), TypeError, ("kernel", "init and step", "ex.sgld")
     ),
     "kernel, a class": Case(lambda: run(ex.Kernel), TypeError, ("kernel", "ex.sgld")),
+    "rmhmc, noisy gradient": Case(
+        lambda: ex.rmhmc(ex.NoisyGradient(target(), 1.0), 0.1, square),
+        TypeError,
+        ("rmhmc needs the exact gradient", "ex.sgrhmc"),
+    ),
+    "metric, a number": Case(
+        lambda: ex.sgrld(full(), 0.1, 2.0),
+        TypeError,
+        ("metric must be a function of the position", "preconditioner", "mass"),
+    ),
+    "metric, of the potential along a trajectory": Case(
+        lambda: ex.rmhmc(full(), 0.1, ex.PotentialMetric(jnp.exp)),
+        TypeError,
+        ("PotentialMetric", "ex.Metric("),
+    ),
+    "metric, of the potential out of place": Case(
+        lambda: ex.PotentialMetric(jnp.exp)(jnp.zeros(2)),
+        TypeError,
+        ("sgrld and sgrhmc", "ex.Metric("),
+    ),
+    "metric, divergence not a function": Case(
+        lambda: ex.Metric(square, divergence=1.0), TypeError, ("divergence", "1.0")
+    ),
+    "rmhmc, iterations": Case(
+        lambda: ex.rmhmc(full(), 0.1, square, max_iterations=2.5),
+        TypeError,
+        ("max_iterations", "2.5"),
+    ),
+    "rmhmc, tolerance": Case(
+        lambda: ex.rmhmc(full(), 0.1, square, tolerance=0.0), ValueError, ("tolerance", "Try 1e-6")
+    ),
+    "resample_every, zero": Case(
+        lambda: ex.sghmc(full(), 0.1, resample_every=0),
+        ValueError,
+        ("resample_every", "at least 1"),
+    ),
+    "resample_every, fraction": Case(
+        lambda: ex.sghmc(full(), 0.1, resample_every=0.5), TypeError, ("resample_every", "0.5")
+    ),
+    "rotation, not skew": Case(
+        lambda: ex.dynamics.irreversible_langevin(jnp.eye(2)), ValueError, ("rotation", "skew")
+    ),
+    "compensate, no diffusion": Case(
+        lambda: run(
+            ex.euler_maruyama(
+                ex.dynamics.hamiltonian(), ex.NoisyGradient(target(), 1.0), 0.1, compensate=True
+            )
+        ),
+        ValueError,
+        ("compensate", "momentum", "friction"),
+    ),
 }
 
 CASES = {**DATA, **FUNCTIONS, **NUMBERS, **RUNS}

@@ -4,6 +4,7 @@ from ergodax.sampler import counterexamples
 from ergodax.sampler.hmc import hmc
 from ergodax.sampler.langevin import langevin
 from ergodax.sampler.psgld import psgld
+from ergodax.sampler.rmhmc import rmhmc
 from ergodax.sampler.sgfs import sgfs
 from ergodax.sampler.sghmc import sghmc
 from ergodax.sampler.sgld import sgld
@@ -16,6 +17,7 @@ __all__ = [
     "hmc",
     "langevin",
     "psgld",
+    "rmhmc",
     "sgfs",
     "sghmc",
     "sgld",

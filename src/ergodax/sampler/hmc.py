@@ -14,6 +14,7 @@ from ergodax.integrator.leapfrog import leapfrog
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
+from ergodax.sampler.metropolis import metropolis
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -50,27 +51,16 @@ class HamiltonianMonteCarlo(Kernel):
             self.num_leapfrog_steps,
         )
         rise = potential + self._kinetic(r) - start[0] - self._kinetic(momentum)
-        # A trajectory that left the finite numbers is rejected, as if its energy were infinite.
-        rise = jnp.where(jnp.isfinite(rise), rise, jnp.inf)
-        acceptance = jnp.exp(-jnp.maximum(rise, 0.0) / temperature)
-        accepted = jax.random.uniform(key_accept, dtype=acceptance.dtype) < acceptance
-        end = Estimate(gradient, potential, evaluations=state.estimate.evaluations)
-        position, estimate = jax.tree.map(
-            lambda new, old: jnp.where(accepted, new, old),
-            (x, end),
-            (state.position, state.estimate),
-        )
-        info = Info(
+        estimate = Estimate(gradient, potential, evaluations=state.estimate.evaluations)
+        return metropolis(
+            key_accept,
+            state,
+            (x, estimate),
+            rise / tree.cast(temperature, rise),
             step_size=h,
-            potential=estimate.potential,
-            gradient_norm=tree.norm(estimate.gradient),
-            finite=tree.all_finite(position),
             evaluations=estimate.evaluations * self.num_leapfrog_steps,
             kinetic_temperature=kinetic_temperature(momentum, self.mass.solve(momentum)),
-            acceptance=acceptance,
-            accepted=accepted,
         )
-        return State(position, {}, state.gradient, estimate, state.step + 1), info
 
     def _kinetic(self, momentum: PyTree) -> Any:
         return 0.5 * tree.dot(momentum, self.mass.solve(momentum))

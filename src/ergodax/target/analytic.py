@@ -36,6 +36,22 @@ class AnalyticTarget(AbstractTarget):
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """n independent exact draws."""
 
+    @abc.abstractmethod
+    def tempered(self, temperature: float) -> "AnalyticTarget":
+        """The target with potential U / temperature; ValueError where its family has none."""
+
+
+def _untempered(self: AnalyticTarget, temperature: float) -> AnalyticTarget:
+    if _checked(temperature) != 1.0:
+        raise ValueError(f"temperature must be 1 for {type(self).__name__}, not {temperature}.")
+    return self
+
+
+def _checked(temperature: float) -> float:
+    if not 0.0 < temperature < np.inf:
+        raise ValueError(f"temperature must be positive and finite, not {temperature}.")
+    return float(temperature)
+
 
 class Gaussian(AnalyticTarget):
     """N(mean, covariance)."""
@@ -55,6 +71,10 @@ class Gaussian(AnalyticTarget):
         """mean + L xi with L L^T = covariance."""
         noise = jax.random.normal(key, (n, self.mean.size), self.mean.dtype)
         return self.mean[None] + noise @ self.root.T
+
+    def tempered(self, temperature: float) -> "Gaussian":
+        """N(mean, T covariance)."""
+        return gaussian(self.mean, _checked(temperature) * np.asarray(self.covariance, float))
 
 
 class DoubleWell(AnalyticTarget):
@@ -91,6 +111,11 @@ class DoubleWell(AnalyticTarget):
         start = (key, jnp.zeros(shape, self.mean.dtype), jnp.zeros(shape, bool))
         return self.minimum * lax.while_loop(lambda c: ~jnp.all(c[2]), again, start)[1]
 
+    def tempered(self, temperature: float) -> "DoubleWell":
+        """The barrier is height / T."""
+        barrier = float(self.height) / _checked(temperature)
+        return double_well(barrier, float(self.minimum), self.mean.size)
+
 
 class Banana(AnalyticTarget):
     """U = x1^4 / 10 + (4 (x2 + 1.2) - x1^2)^2 / 2, the correlated target of Ma et al. (2015)."""
@@ -102,6 +127,8 @@ class Banana(AnalyticTarget):
         """A quartic in x1 and a narrow curved valley in x2."""
         x, y = position[0], position[1]
         return x**4 / 10.0 + 0.5 * (4.0 * (y + 1.2) - x**2) ** 2
+
+    tempered = _untempered
 
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n 2"]:
         """x1^4 / 10 ~ Gamma(1/4) with a random sign; x2 given x1 is N(x1^2/4 - 1.2, 1/16)."""
@@ -125,6 +152,8 @@ class Funnel(AnalyticTarget):
         v, x = position[0], position[1:]
         scale = self.like(position).scale
         return 0.5 * (v / scale) ** 2 + 0.5 * jnp.exp(-v) * jnp.sum(x**2) + 0.5 * x.shape[0] * v
+
+    tempered = _untempered
 
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """v, then x given v."""
@@ -151,6 +180,8 @@ class Mixture(AnalyticTarget):
         diagonals = jnp.diagonal(own.roots, axis1=1, axis2=2)
         log_scale = jnp.sum(jnp.log(jnp.abs(diagonals)), axis=1)
         return -jax.nn.logsumexp(jnp.log(own.weights) - 0.5 * distance - log_scale)
+
+    tempered = _untempered
 
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """A component, then a draw from it."""

@@ -1,7 +1,26 @@
 """Proving or refuting a recipe, a stochastic differential equation or a kernel."""
 
+from ergodax.verify.curl import Curl, curl
+from ergodax.verify.fokker_planck import FokkerPlanck, fokker_planck
+from ergodax.verify.grid import Axis
+from ergodax.verify.kernel import kernel
+from ergodax.verify.kernel_report import KernelReport
 from ergodax.verify.recipe import recipe
 from ergodax.verify.report import Report
 from ergodax.verify.sde import sde
+from ergodax.verify.transition import TransitionLaw, transition_law
 
-__all__ = ["Report", "recipe", "sde"]
+__all__ = [
+    "Axis",
+    "Curl",
+    "FokkerPlanck",
+    "KernelReport",
+    "Report",
+    "TransitionLaw",
+    "curl",
+    "fokker_planck",
+    "kernel",
+    "recipe",
+    "sde",
+    "transition_law",
+]

@@ -48,11 +48,22 @@ class Operator(eqx.Module):
         raise TypeError(f"{type(self).__name__} is not symmetric.")
 
     def factors(self) -> tuple["Operator", "Operator"]:
-        """L and L^T L, for some L with L L^T = A that can be differentiated in A's entries."""
+        """L and L^T L, for some L with L L^T = A that can be differentiated in A's entries.
+
+        Raises:
+            TypeError: A is not symmetric.
+        """
         raise TypeError(f"{type(self).__name__} has no factor: it is not symmetric.")
 
     def log_determinant(self, like: PyTree) -> Float[Array, ""]:
-        """log det A for a positive definite A on a block like this tree."""
+        """log det A for a positive definite A.
+
+        Args:
+            like: a tree like the block that A acts on.
+
+        Raises:
+            TypeError: A is not positive definite.
+        """
         raise TypeError(f"{type(self).__name__} has no determinant here.")
 
     def factorise(self, name: str = "operator") -> "Operator":

@@ -1,0 +1,48 @@
+"""The Metropolis test that makes a Hamiltonian trajectory exact."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.base import Estimate
+from ergodax.kernel import Info, State
+
+
+def metropolis(
+    key: PRNGKeyArray,
+    state: State,
+    proposal: tuple[PyTree, Estimate],
+    rise: Float[Array, ""],
+    **told: Any,
+) -> tuple[State, Info]:
+    """Accept with probability min(1, exp(-rise)), or stay.
+
+    Args:
+        key: a fresh key.
+        state: where the trajectory began, with the estimate there.
+        proposal: the position it came to, and the estimate there.
+        rise: of the energy, over the temperature.
+        told: the fields of Info that do not depend on the outcome.
+
+    Returns:
+        The next state and its Info.
+    """
+    # A trajectory that left the finite numbers is rejected, as if its energy were infinite.
+    rise = jnp.where(jnp.isfinite(rise), rise, jnp.inf)
+    acceptance = jnp.exp(-jnp.maximum(rise, 0.0))
+    accepted = jax.random.uniform(key, dtype=acceptance.dtype) < acceptance
+    position, estimate = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old), proposal, (state.position, state.estimate)
+    )
+    info = Info(
+        potential=estimate.potential,
+        gradient_norm=tree.norm(estimate.gradient),
+        finite=tree.all_finite(position),
+        acceptance=acceptance,
+        accepted=accepted,
+        **told,
+    )
+    return State(position, {}, state.gradient, estimate, state.step + 1), info

@@ -1,0 +1,186 @@
+"""Even grids of cells, and the functions of an equation tabulated on them."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ergodax.recipe.operators import as_operator
+
+BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """Even cells on [low, high]: one axis of a grid.
+
+    A function on the grid is known at the centres of the cells, low + (i + 1/2) width.
+
+    Args:
+        low: the lower end.
+        high: the upper end.
+        points: the number of cells, at least 8.
+
+    Raises:
+        ValueError: ends that are not finite and increasing, or too few cells.
+
+    Example:
+        >>> Axis(-2.0, 2.0, 8).centres
+        array([-1.75, -1.25, -0.75, -0.25,  0.25,  0.75,  1.25,  1.75])
+    """
+
+    low: float
+    high: float
+    points: int
+
+    def __post_init__(self) -> None:
+        """Refuse an empty axis."""
+        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+            raise ValueError(f"Axis needs finite low < high, not {self.low} and {self.high}.")
+        if self.points < 8:
+            raise ValueError(f"points must be at least 8, not {self.points}.")
+
+    @property
+    def width(self) -> float:
+        """The width of a cell."""
+        return (self.high - self.low) / self.points
+
+    @property
+    def centres(self) -> Float[np.ndarray, " points"]:
+        """The centres of the cells."""
+        return self.low + self.width * (np.arange(self.points) + 0.5)
+
+
+def as_grid(grid: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
+    """One axis or several as a tuple.
+
+    Raises:
+        TypeError: anything else.
+    """
+    axes = (grid,) if isinstance(grid, Axis) else tuple(grid)
+    if not axes or not all(isinstance(axis, Axis) for axis in axes):
+        raise TypeError(f"grid must be an Axis or a sequence of them, not {grid!r}.")
+    return axes
+
+
+def cell_volume(grid: Sequence[Axis]) -> float:
+    """The volume of one cell."""
+    return float(np.prod([axis.width for axis in grid]))
+
+
+def mesh(grid: Sequence[Axis]) -> Float[np.ndarray, "..."]:
+    """The centres of all cells: the grid's axes, then the coordinates."""
+    places = np.meshgrid(*(axis.centres for axis in grid), indexing="ij")
+    return np.stack(places, axis=-1)
+
+
+def tabulate(function: Callable, points: Float[np.ndarray, "..."]) -> Any:
+    """`function` at points of shape (..., d), in float64: leading axes as those of the points.
+
+    Args:
+        function: of one point, shape (d,); returns a tree of arrays.
+        points: where.
+    """
+    return tabulator(function)(points)
+
+
+def tabulator(function: Callable) -> Callable[[Float[np.ndarray, "..."]], Any]:
+    """`tabulate` for one function and many sets of points, compiled once for each shape."""
+    # A map in batches compiles the function twice, for the batches and for what remains of them.
+    compiled = jax.jit(
+        lambda z: (
+            jax.vmap(function)(z) if len(z) <= BATCH else jax.lax.map(function, z, batch_size=BATCH)
+        )
+    )
+
+    def values_at(points: Float[np.ndarray, "..."]) -> Any:
+        lead, d = points.shape[:-1], points.shape[-1]
+        with jax.enable_x64(True):
+            values = compiled(jnp.asarray(points.reshape(-1, d)))
+            return jax.tree.map(lambda x: np.asarray(x, float).reshape(*lead, *x.shape[1:]), values)
+
+    return values_at
+
+
+def as_drift(drift: Callable, dimension: int) -> Callable:
+    """`drift`, checked to map (d,) to (d,).
+
+    Raises:
+        TypeError: not a function.
+        ValueError: another shape.
+    """
+    _check_callable("drift", drift)
+    shape = jax.eval_shape(lambda z: jnp.asarray(drift(z)), jnp.zeros(dimension)).shape
+    if shape != (dimension,):
+        raise ValueError(
+            f"drift must map a vector of shape ({dimension},) to one like it, but returns shape "
+            f"{shape}."
+        )
+    return lambda z: jnp.asarray(drift(z), z.dtype)
+
+
+def as_energy(potential: Callable, dimension: int) -> Callable:
+    """`potential`, checked to map (d,) to a number.
+
+    Raises:
+        TypeError: not a function.
+        ValueError: it returns something else.
+    """
+    _check_callable("potential", potential)
+    shape = jax.eval_shape(lambda z: jnp.asarray(potential(z)), jnp.zeros(dimension)).shape
+    if shape != ():
+        raise ValueError(
+            f"potential must return one number, not shape {shape}. Sum over the dimensions, as in "
+            "jnp.sum(...)."
+        )
+    return lambda z: jnp.asarray(potential(z), z.dtype)
+
+
+def as_matrix_field(diffusion: Callable, dimension: int, name: str = "diffusion") -> Callable:
+    """z -> D(z) of shape (d, d), from a function that returns a number, vector or matrix.
+
+    Raises:
+        TypeError: not a function.
+        ValueError: it returns a vector or matrix of another size.
+    """
+    _check_callable(name, diffusion)
+
+    def matrix(z: Float[Array, " d"]) -> Float[Array, "d d"]:
+        operator = as_operator(diffusion(z), name)
+        return jax.vmap(operator.mv, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
+
+    try:
+        jax.eval_shape(matrix, jnp.zeros(dimension))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must return a number, a vector or a matrix for a position of {dimension} "
+            f"numbers: {str(error).splitlines()[0]}"
+        ) from error
+    return matrix
+
+
+def check_semidefinite(matrices: Float[np.ndarray, "*cells d d"], name: str = "diffusion") -> None:
+    """Refuse a D that is not symmetric positive semidefinite at every point.
+
+    Raises:
+        ValueError: it is not finite, not symmetric, or has a negative eigenvalue.
+    """
+    if not np.isfinite(matrices).all():
+        raise ValueError(f"{name} is not finite everywhere on the grid; try a smaller box.")
+    scale = np.abs(matrices).max()
+    if np.abs(matrices - np.swapaxes(matrices, -1, -2)).max() > 1e-6 * scale:
+        raise ValueError(f"{name} must be symmetric; a skew part belongs to Q.")
+    least = np.linalg.eigvalsh(matrices).min()
+    if least < -1e-6 * scale:
+        raise ValueError(
+            f"{name} must be positive semidefinite, but its least eigenvalue is {least:.3g}."
+        )
+
+
+def _check_callable(name: str, function: Any) -> None:
+    if not callable(function):
+        raise TypeError(f"{name} must be a function of the position, not {function!r}.")

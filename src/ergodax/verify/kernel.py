@@ -1,0 +1,193 @@
+"""A black-box check of a kernel: does it leave the target alone as h -> 0, and how fast?"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from ergodax.kernel import check_kernel, check_key
+from ergodax.target.analytic import AnalyticTarget
+from ergodax.verify.bias import Bias
+from ergodax.verify.kernel_functions import as_functions
+from ergodax.verify.kernel_report import KernelReport
+from ergodax.verify.kernel_runs import Change, Trial, measure
+
+FRACTIONS = (0.4, 0.2, 0.1, 0.05)  # default step sizes, of the target's shortest time
+STEPS = 4  # default duration, in the largest step size
+
+
+def kernel(
+    make_kernel: Any,
+    target: Any,
+    *,
+    key: Any,
+    step_sizes: Any = None,
+    duration: float | None = None,
+    temperature: float = 1.0,
+    functions: Any = None,
+    prepare: Callable[[Any, Any], Any] | None = None,
+    num_draws: Any = 2**18,
+    budget: float = 1e-6,
+    tolerance: float = 0.1,
+) -> KernelReport:
+    """Check a kernel against a target that can be drawn from exactly.
+
+    Runs start from independent exact draws, so a kernel whose limit is right has, for any
+    function f and after any time t = k h, only a bias E f(X_k) - E f(X_0) that vanishes as
+    h -> 0. It is measured on pairs (X_0, X_k), after one step and after `duration`, and
+    extrapolated to h = 0:
+
+        after `duration`, bias = a + b h^p + ...: a = 0 for a right limit, p is the weak order;
+        after one step, bias / h -> E L f, with L the generator of the limit: 0 likewise.
+
+    The weak order at a fixed time can be below that of the long run: semi-implicit SGHMC and
+    BAOA begin here from the law of the equation, not from their own, and are first order in
+    h, while their stationary x is second order and better. Gradient noise of a fixed
+    covariance vanishes from the limit; to test a compensation, let it grow as 1 / h.
+
+    That the target is left alone says nothing on how soon, or whether, a run reaches it.
+
+    Args:
+        make_kernel: step size h -> a kernel, of this library or with `init` and `step`, and
+            with `position` in its states.
+        target: an AnalyticTarget, the potential that the kernel samples, in `ergodax.targets`.
+        key: a key of `jax.random.key`.
+        step_sizes: three or more; `duration` is a whole number of each. By default 0.4, 0.2,
+            0.1, 0.05 times the target's shortest time: 1 / k, with k the largest eigenvalue of
+            E[grad^2 U], or 1 / sqrt(k) for kernels with a kinetic temperature, of mass 1.
+        duration: physical time, steps times h; by default 4 of the largest steps. An error
+            that builds up slowly needs longer.
+        temperature: T, which the kernel must have too: the draws are from exp(-U / T).
+        functions: name -> function of a position; by default the coordinates, their products
+            and cosines, and U. The kinetic temperature is added where Info has it.
+        prepare: (key, state) -> state, for what `init` does not draw from its stationary law:
+            the thermostat of `sgnht` is N(A, T / mu), and begins at A.
+        num_draws: runs at each step size; rounded up to a whole number of chunks.
+        budget: the probability of a false alarm.
+        tolerance: the coarsest `resolution` at which a limit is called right.
+
+    Returns:
+        A report; printed, it says in one sentence what was found, and shows the table.
+
+    Raises:
+        TypeError: an argument of the wrong kind.
+        ValueError: a number out of range, a target without exact draws at this temperature, a
+            kernel that does not move, or fewer than three step sizes at which it stays finite.
+
+    Reference:
+        Talay and Tubaro, Expansion of the global error for numerical schemes solving
+        stochastic differential equations, 1990 (the expansion of the weak error in h).
+    """
+    _check(make_kernel, target, num_draws, budget, tolerance)
+    key_scale, key_runs = jax.random.split(check_key(key))
+    source = target.tempered(temperature)
+    watched = as_functions(functions, target, source)
+
+    def trial(h: float) -> Trial:
+        at = jnp.asarray(float(temperature))
+        return Trial(check_kernel(make_kernel(h)), source, watched, at, prepare)
+
+    if step_sizes is None:
+        unit = _shortest_time(trial, key_scale, temperature)
+        step_sizes = [fraction * unit for fraction in FRACTIONS]
+    h, counts, time = _grid(step_sizes, duration)
+    changes: list[Change] = []
+    for k, count in enumerate(counts):
+        change = measure(trial(float(h[k])), jax.random.fold_in(key_runs, k), count, num_draws)
+        if not change.finite:
+            break
+        changes.append(change)
+    diverged = float(h[len(changes)]) if len(changes) < h.size else None
+    kinetic = temperature * np.sqrt(2.0 / source.mean.size)  # its sd
+    return KernelReport(
+        *_biases(changes, h, watched.names, float(kinetic), num_draws),
+        duration=time,
+        num_draws=num_draws,
+        budget=budget,
+        tolerance=tolerance,
+        diverged=diverged,
+    )
+
+
+def _check(make_kernel: Any, target: Any, num_draws: Any, budget: float, tolerance: float) -> None:
+    if not callable(make_kernel):
+        raise TypeError(
+            f"make_kernel must be a function of the step size, not {make_kernel!r}. "
+            "Try lambda h: ex.sgld(gradient, h)."
+        )
+    if not isinstance(target, AnalyticTarget):
+        raise TypeError(
+            f"target must be one of ergodax.targets, not {target!r}: its exact draws are needed."
+        )
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int):
+        raise TypeError(f"num_draws must be an integer, not {num_draws!r}.")
+    if num_draws < 100:
+        raise ValueError(f"num_draws must be at least 100, not {num_draws}. Try 2**18.")
+    if not 0.0 < budget < 1.0:
+        raise ValueError(f"budget must be a probability between 0 and 1, not {budget}. Try 1e-6.")
+    if not tolerance > 0.0:
+        raise ValueError(f"tolerance must be positive, not {tolerance}. Try 0.1.")
+
+
+def _shortest_time(trial: Callable[[float], Trial], key: PRNGKeyArray, temperature: float) -> float:
+    """1 / k or 1 / sqrt(k), with E[grad^2 U] = E[grad U grad U^T] / T."""
+    some = trial(1.0)
+    draws = some.source.sample(key, 2**12)
+    # The source's potential is U / T, so that T E[its gradient's square] is E[grad^2 U].
+    gradients = np.asarray(jax.vmap(some.source.gradient)(draws), float)
+    k = temperature * np.linalg.eigvalsh(gradients.T @ gradients / len(gradients))[-1]
+    return float(1.0 / (np.sqrt(k) if some.tells_kinetic_temperature(key, draws[0]) else k))
+
+
+def _grid(
+    step_sizes: Any, duration: float | None
+) -> tuple[Float[np.ndarray, " steps"], list[int], float]:
+    """Step sizes, smallest first, how many of each make the duration, and the duration."""
+    h = np.unique(np.asarray(step_sizes, float))
+    if h.size < 3 or not (np.isfinite(h).all() and h[0] > 0.0):
+        raise ValueError(
+            f"step_sizes must be three or more positive numbers, not {step_sizes!r}. "
+            "Try (0.4, 0.2, 0.1, 0.05)."
+        )
+    time = STEPS * float(h[-1]) if duration is None else float(duration)
+    counts = np.round(time / h)
+    if counts[-1] < 1 or np.abs(counts * h - time).max() > 1e-5 * time:
+        raise ValueError(
+            f"duration={time} must be a whole number of steps at each of {h.tolist()}. "
+            "Try step sizes duration / n for whole n."
+        )
+    return h, [int(count) for count in counts], time
+
+
+def _biases(
+    changes: list[Change],
+    h: Float[np.ndarray, " all"],
+    names: tuple[str, ...],
+    kinetic: float,
+    num_draws: int,
+) -> tuple[tuple[str, ...], Float[np.ndarray, " steps"], Bias, Bias]:
+    """The first fields of the report: functions, step sizes and biases in units of their sd."""
+    if len(changes) < 3:
+        raise ValueError(
+            f"a run is not finite at step size {h[len(changes)]:.3g}, and three step sizes at "
+            f"which all are finite are needed; of {h.tolist()} there are {len(changes)}. Try "
+            "smaller ones; if the kernel compensates noise, its friction may be too small."
+        )
+    h = h[: len(changes)]
+    spread = np.mean([change.spread for change in changes], axis=0)
+    mean, error = (np.array(x) for x in list(zip(*changes, strict=True))[1:])
+    if not error[..., : len(names)].any():
+        raise ValueError("the kernel does not move: no function changes. Check its step.")
+    if len(names) < spread.size:
+        names = (*names, "kinetic temperature")
+        spread[-1] = kinetic
+    if not spread.all():
+        constant = [name for name, sd in zip(names, spread, strict=True) if not sd]
+        raise ValueError(f"functions must vary under the target; {constant} are constant.")
+    # Where no draw changed, a change in one of them would still have gone unseen.
+    mean, error = mean / spread, np.maximum(error / spread, 1.0 / num_draws)
+    single = Bias(mean[:, 0] / h[:, None], error[:, 0] / h[:, None])
+    return names, h, single, Bias(mean[:, 1], error[:, 1])
