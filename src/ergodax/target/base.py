@@ -38,7 +38,7 @@ class AbstractTarget(eqx.Module):
         """
         try:
             out = jax.eval_shape(self.potential, position)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             if getattr(error, "ergodax", False):
                 raise
             shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", position)

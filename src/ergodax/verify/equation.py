@@ -20,6 +20,19 @@ Product = Callable[[Vector, Vector], Vector]  # (z, v) -> A(z) v
 LARGEST = 256  # variables; the residual costs d^2 products with D
 
 
+def check_size(size: int) -> None:
+    """Refuse what would take too long.
+
+    Raises:
+        ValueError: more variables than LARGEST.
+    """
+    if size > LARGEST:
+        raise ValueError(
+            f"the state has {size} numbers, and the residual is exact only up to {LARGEST}. The "
+            "recipe is the same in fewer dimensions: verify it there."
+        )
+
+
 class Equation(NamedTuple):
     """Drift f, diffusion D as products D(z) v, energy H and temperature T."""
 
@@ -42,19 +55,15 @@ def divergence(product: Product, z: Vector) -> Vector:
     return jnp.sum(jax.vmap(column)(jnp.eye(z.size, dtype=z.dtype)), axis=0)
 
 
-def diagonal_of_derivative(field: Callable[[Vector], Vector], z: Vector) -> Vector:
-    """d field_i / d z_i for each i, exactly; their sum is the divergence of the field."""
-
-    def entry(direction: Vector) -> Float[Array, ""]:
-        return jnp.vdot(direction, jax.jvp(field, (z,), (direction,))[1])
-
-    return jax.vmap(entry)(jnp.eye(z.size, dtype=z.dtype))
-
-
-def flow_out(equation: Equation, field: Callable[[Vector], Vector], z: Vector) -> Array:
+def flow_out(equation: Equation, field: Drift, z: Vector) -> Float[Array, ""]:
     """div(pi field) / pi = div field - field . grad H / T: what adding `field` to f adds to R."""
-    spread = jnp.sum(diagonal_of_derivative(field, z))
-    return spread - jnp.vdot(field(z), equation.force(z)) / equation.temperature
+
+    def along(direction: Vector) -> tuple[Vector, Float[Array, ""]]:
+        value, slope = jax.jvp(field, (z,), (direction,))
+        return value, jnp.vdot(direction, slope)
+
+    value, slopes = jax.vmap(along, out_axes=(None, 0))(jnp.eye(z.size, dtype=z.dtype))
+    return jnp.sum(slopes) - jnp.vdot(value, equation.force(z)) / equation.temperature
 
 
 class Residual(NamedTuple):
@@ -76,22 +85,24 @@ class Residual(NamedTuple):
 def residual_at(equation: Equation, z: Vector) -> Residual:
     """R at one point, with the sizes to judge it by."""
     t, force = equation.temperature, equation.force(z)
-    drift, pull = equation.drift(z), equation.diffusion(z, force)
-    spread = divergence(equation.diffusion, z)
-    current = drift - t * spread + pull
-    parts = [
-        diagonal_of_derivative(equation.drift, z),
-        t * diagonal_of_derivative(lambda y: divergence(equation.diffusion, y), z),
-        diagonal_of_derivative(lambda y: equation.diffusion(y, equation.force(y)), z),
-        drift * force / t,
-        spread * force,
-        pull * force / t,
-    ]
-    signs = [1.0, -1.0, 1.0, -1.0, 1.0, -1.0]
-    value = sum((s * jnp.sum(p) for s, p in zip(signs, parts, strict=True)), start=jnp.zeros(()))
-    scale = sum((jnp.sum(jnp.abs(p)) for p in parts), start=jnp.zeros(()))
-    flow = jnp.linalg.norm(drift) + jnp.linalg.norm(pull)
-    return Residual(value, scale, jnp.linalg.norm(current), flow)
+
+    def terms(y: Vector) -> Float[Array, "3 d"]:
+        pull = equation.diffusion(y, equation.force(y))
+        return jnp.stack([equation.drift(y), -t * divergence(equation.diffusion, y), pull])
+
+    def along(direction: Vector) -> tuple[Float[Array, "3 d"], Float[Array, " 3"]]:
+        values, slopes = jax.jvp(terms, (z,), (direction,))
+        return values, slopes @ direction
+
+    basis = jnp.eye(z.size, dtype=z.dtype)
+    values, slopes = jax.vmap(along, out_axes=(None, 0))(basis)
+    parts = jnp.stack([slopes.T, -values * force[None] / t])
+    return Residual(
+        value=jnp.sum(parts),
+        scale=jnp.sum(jnp.abs(parts)),
+        current=jnp.linalg.norm(jnp.sum(values, axis=0)),
+        flow=jnp.linalg.norm(values[0]) + jnp.linalg.norm(values[2]),
+    )
 
 
 def residuals(equation: Equation, points: Float[Array, "n d"]) -> Residual:

@@ -4,9 +4,24 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 ROUNDS = 400
+
+
+def first_of(points: PyTree) -> PyTree:
+    """The first of points that have a leading axis.
+
+    Raises:
+        ValueError: they have none, or not the same in every leaf.
+    """
+    shapes = [x.shape for x in jax.tree.leaves(points)]
+    if len({shape[:1] for shape in shapes}) != 1 or 0 in shapes[0][:1] or shapes[0] == ():
+        raise ValueError(
+            "points must have a leading axis over one point or more, the same in every leaf, not "
+            f"the shapes {shapes}. For a single point x try x[None]."
+        )
+    return jax.tree.map(lambda x: x[0], points)
 
 
 def draw_points(
@@ -39,7 +54,8 @@ def draw_points(
         a, b = jax.random.choice(key_shift, population - 1, (2,), replace=False) + 1
         size = jnp.where(jax.random.bernoulli(key_size, 0.1), 1.0, 2.38 / (2.0 * d) ** 0.5)
         noise = 1e-3 * jax.random.normal(key_noise, z.shape, z.dtype)
-        new = z + size.astype(z.dtype) * (jnp.roll(z, a, axis=0) - jnp.roll(z, b, axis=0)) + noise
+        difference = jnp.roll(z, a, axis=0) - jnp.roll(z, b, axis=0)
+        new = z + (size.astype(z.dtype) + noise) * difference
         then = value(new)
         threshold = jax.random.exponential(key_accept, now.shape, now.dtype)
         accepted = then - now < threshold  # False for NaN

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+SINGLE = 1e-5  # of a root: those of constants are kept in single precision
+
 
 class Remedy(NamedTuple):
     """A change of the drift that was tried.
@@ -31,7 +33,7 @@ class Report:
         relative: its size relative to the terms that cancel in it, shape (n,).
         current: the norm of J / pi at each point, shape (n,); zero if and only if reversible.
         least_eigenvalue: the least of D over all points.
-        asymmetry: the largest entry of D - D^T, and of Q + Q^T where Q is known, relative.
+        asymmetry: the largest entry of D - D^T, relative to D at the same point.
         invariant: no relative residual above the tolerance.
         reversible: invariant, and no current.
         psd: whether D is symmetric and positive semidefinite at all points.
@@ -39,6 +41,8 @@ class Report:
         corrected: whether div D or div Q is not zero, so that there is a Gamma.
         remedies: where it is not invariant, the changes of the drift that were tried.
         gamma_error: for a recipe, how far the Gamma that the sampler uses is from div(D + Q).
+        root_error: for a recipe, how far R R^T is from D, relative, where R is the root that the
+            sampler multiplies its noise by; None where D has none.
         tolerance: of the relative residual.
     """
 
@@ -57,11 +61,17 @@ class Report:
     remedies: tuple[Remedy, ...]
     tolerance: float
     gamma_error: float | None = None
+    root_error: float | None = None
 
     @property
     def ok(self) -> bool:
         """Invariant, with a D that is positive semidefinite and a Q that is skew-symmetric."""
-        return self.invariant and self.psd and self.skew is not False
+        return self.invariant and self.psd and self.skew is not False and self.rooted
+
+    @property
+    def rooted(self) -> bool:
+        """Whether the noise of a recipe has the covariance D, to the precision of its root."""
+        return self.root_error is None or self.root_error <= max(self.tolerance, SINGLE)
 
     @property
     def worst(self) -> dict[str, float]:
@@ -77,8 +87,9 @@ class Report:
     def __str__(self) -> str:
         """A verdict, then the evidence."""
         lines = [self._verdict(), self._residual()]
-        what = "symmetric, positive semidefinite" if self.psd else "NOT positive semidefinite"
-        lines.append(f"  D: {what} (least eigenvalue {_number(self.least_eigenvalue)})")
+        lines.append(f"  D: {self._kind()} (least eigenvalue {_number(self.least_eigenvalue)})")
+        if not self.rooted:
+            lines.append(f"  D: its sqrt_mv is NOT a root, off by {_number(self.root_error)}")
         if self.skew is not None:
             lines.append(f"  Q: {'skew-symmetric' if self.skew else 'NOT skew-symmetric'}")
         if self.invariant:
@@ -87,6 +98,12 @@ class Report:
         else:
             lines.append(self._fault())
         return "\n".join(lines)
+
+    def _kind(self) -> str:
+        if self.psd:
+            return "symmetric, positive semidefinite"
+        symmetric = self.asymmetry <= self.tolerance
+        return "NOT positive semidefinite" if symmetric else "NOT symmetric"
 
     def _fault(self) -> str:
         if self.mended_by is not None:

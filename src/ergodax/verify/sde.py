@@ -9,9 +9,9 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.operators import as_operator
-from ergodax.verify.equation import Equation, Product, Vector
+from ergodax.verify.equation import Equation, Product, Vector, check_size
 from ergodax.verify.judge import Case, judge
-from ergodax.verify.points import draw_points
+from ergodax.verify.points import draw_points, first_of
 from ergodax.verify.report import Report
 
 NUM_POINTS = 64
@@ -70,27 +70,28 @@ def sde(
         (False, 'Gamma = div D added')
     """
     functions = {"drift": drift, "diffusion": diffusion, "potential": potential}
-    for name, function in functions.items():
+    for name, function in (functions | ({} if curl is None else {"curl": curl})).items():
         if not callable(function):
-            raise TypeError(f"{name} must be a function of the state z, not {function!r}.")
+            raise TypeError(
+                f"{name} must be a function of the state z, not of type "
+                f"{type(function).__name__}. Try lambda z: ... for a constant."
+            )
     if not temperature > 0:
         raise ValueError(f"temperature must be positive, not {temperature}.")
     if [points is None, dimension is None, state is None].count(False) != 1:
         raise ValueError(
             "pass points, with a leading axis, or one of dimension and state, to draw them."
         )
+    if dimension is not None:
+        if dimension < 1:
+            raise ValueError(f"dimension must be at least 1, not {dimension}.")
+        check_size(dimension)
     with jax.enable_x64(True):
-        if points is None:
-            z = jnp.zeros(dimension) if dimension is not None else _double(state)
-            start, unravel = tree.ravel(z)
-            energy = lambda x: potential(unravel(x)) / temperature  # noqa: E731
-            chosen = jax.random.key(0) if key is None else key
-            flat = draw_points(energy, start, NUM_POINTS, chosen)
-        else:
-            points = _double(points)
-            z = jax.tree.map(lambda x: x[0], points)
-            flat = jax.vmap(lambda x: tree.ravel(x)[0])(points)
-        unravel = tree.ravel(z)[1]
+        points = None if points is None else _double(points)
+        start = jnp.zeros(dimension) if dimension is not None else _double(state)
+        z = start if points is None else first_of(points)
+        flat, unravel = tree.ravel(z)
+        check_size(flat.size)
         equation = Equation(
             lambda x: tree.ravel(drift(unravel(x)))[0],
             _product(diffusion, "diffusion", unravel),
@@ -98,8 +99,14 @@ def sde(
             temperature,
         )
         turn = None if curl is None else _product(curl, "curl", unravel)
-        _check_shapes(equation, flat[0])
-        return judge(Case(equation, turn, flat, names_of(z), tolerance))
+        _check_shapes(equation, turn, flat)
+        if points is None:
+            chosen = jax.random.key(0) if key is None else key
+            energy = lambda x: equation.energy(x) / temperature  # noqa: E731
+            at = draw_points(energy, flat, NUM_POINTS, chosen)
+        else:
+            at = jax.vmap(lambda x: tree.ravel(x)[0])(points)
+        return judge(Case(equation, turn, at, names_of(z), tolerance))
 
 
 def _double(z: PyTree) -> PyTree:
@@ -113,13 +120,23 @@ def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable) ->
     return product
 
 
-def _check_shapes(equation: Equation, z: Vector) -> None:
-    shapes = {
-        "drift": (jax.eval_shape(equation.drift, z).shape, z.shape),
-        "diffusion": (jax.eval_shape(equation.diffusion, z, z).shape, z.shape),
-        "potential": (jax.eval_shape(equation.energy, z).shape, ()),
+def _check_shapes(equation: Equation, curl: Product | None, z: Vector) -> None:
+    calls = {
+        "drift": (lambda: equation.drift(z), z.shape),
+        "diffusion": (lambda: equation.diffusion(z, z), z.shape),
+        "potential": (lambda: equation.energy(z), ()),
     }
-    for name, (found, wanted) in shapes.items():
+    if curl is not None:
+        calls["curl"] = (lambda: curl(z, z), z.shape)
+    for name, (call, wanted) in calls.items():
+        try:
+            found = jax.eval_shape(call).shape
+        except (TypeError, ValueError, IndexError, KeyError) as error:
+            raise ValueError(
+                f"{name} can't be evaluated at a state of {z.size} numbers: "
+                f"{str(error).splitlines()[0].rstrip('.')}. Check the shape of the state, and "
+                "that points have a leading axis."
+            ) from error
         if found != wanted:
             raise ValueError(
                 f"{name} returns {found} where {wanted} is needed for a state of {z.size} numbers."

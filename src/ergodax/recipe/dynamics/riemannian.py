@@ -122,7 +122,8 @@ def riemannian_hamiltonian(metric: Any, friction: Any = 0.0, temperature: float 
     Args:
         metric: function of the position that returns G^-1 (see `Metric`), positive definite.
         friction: C >= 0, acting on the velocity: dr = -C G^-1 r dt.
-        temperature: T, at which the recipe will be run; the determinant in H needs it.
+        temperature: T, at which the recipe will be run: with another in H the law of z would be
+            exp(-H / T) still, and the position's no longer exp(-U / T).
 
     Raises:
         TypeError: the metric is not a function of the position alone.

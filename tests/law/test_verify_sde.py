@@ -1,0 +1,247 @@
+"""Any equation: known residuals, what a remedy is called, and where points can't see a fault."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+
+POINTS = 0.6 * np.random.default_rng(3).standard_normal((12, 2))
+
+
+def potential(x):
+    return jnp.sum(x**4) / 4 + 0.3 * x[0] * x[1] + 0.2 * x[0]
+
+
+force = jax.grad(potential)
+
+
+def metric(x):
+    """S = G^-1/2 of the known answer, here as a diffusion."""
+    off = 0.3 * x[0] * x[1]
+    return jnp.array([[2 + jnp.sin(x[0]), off], [off, 1.5 + jnp.cos(x[1])]])
+
+
+def spin(x):
+    """A skew matrix that depends on the state."""
+    q = 0.7 + 0.5 * jnp.sin(x[0]) + 0.2 * x[1]
+    return q * jnp.array([[0.0, -1.0], [1.0, 0.0]])
+
+
+def divergence(matrix, x):
+    return jnp.einsum("ijj->i", jax.jacfwd(matrix)(x))
+
+
+def drift_with(d=1.0, q=1.0):
+    """-(D + Q) grad U + d div D + q div Q."""
+
+    def drift(x):
+        gamma = d * divergence(metric, x) + q * divergence(spin, x)
+        return gamma - (metric(x) + spin(x)) @ force(x)
+
+    return drift
+
+
+# --- Known answers -------------------------------------------------------------------------
+
+
+def test_naive_sgrhmc_by_a_known_number():
+    """R = r . div S at x = (0.3, -0.7), r = (1, 2)."""
+
+    def drift(z):
+        x, r = z["x"], z["r"]
+        friction = metric(x) @ metric(x) @ r
+        return {"x": metric(x) @ r, "r": -metric(x) @ force(x) - friction}
+
+    def diffusion(z):
+        s = metric(z["x"])
+        return jnp.zeros((4, 4)).at[:2, :2].set(s @ s)
+
+    energy = lambda z: potential(z["x"]) + 0.5 * z["r"] @ z["r"]  # noqa: E731
+    at = {"x": np.array([[0.3, -0.7]]), "r": np.array([[1.0, 2.0]])}
+    report = ex.verify.sde(drift, diffusion, energy, at)
+    assert report.residual[0] == pytest.approx(1.9137718636, abs=1e-9)
+    assert not report.ok and report.mended_by is not None
+    assert report.mended_by.fault == "Gamma is missing"
+
+
+def test_preconditioning_without_gamma_in_one_dimension():
+    """exp(-U / T) / D is what it leaves invariant."""
+    t = 0.5
+    u = lambda x: potential(jnp.stack([x[0], 0.3 * x[0]]))  # noqa: E731
+    d = lambda x: 1.0 + x[0] ** 2  # noqa: E731
+    drift = lambda x: -d(x) * jax.grad(u)(x)  # noqa: E731
+    wrong = ex.verify.sde(drift, d, u, dimension=1, temperature=t)
+    true = lambda x: u(x) + t * jnp.log(d(x))  # noqa: E731
+    right = ex.verify.sde(drift, d, true, dimension=1, temperature=t)
+    assert right.ok and right.reversible and not wrong.ok
+    assert wrong.mended_by is not None and wrong.mended_by.name == "Gamma = div D added"
+
+
+def test_a_linear_equation():
+    """f = -B z has the density whose covariance solves B S + S B^T = 2 D; no other."""
+    b, d = np.array([[1.0, 2.0], [-1.0, 3.0]]), np.array([1.0, 2.0])
+    covariance = np.array([[1.1, -0.05], [-0.05, 0.65]])
+
+    def report(covariance):
+        precision = np.linalg.inv(covariance)
+        return ex.verify.sde(
+            lambda z: -jnp.asarray(b) @ z,
+            lambda z: d,
+            lambda z: 0.5 * z @ jnp.asarray(precision) @ z,
+            POINTS,
+            curl=lambda z: b @ covariance - np.diag(d),
+        )
+
+    assert report(covariance).ok and not report(covariance).reversible
+    assert not report(covariance + 0.01 * np.eye(2)).ok
+
+
+# --- What is wrong has a name --------------------------------------------------------------
+
+FAULTS = {
+    "Gamma = div(D + Q) added, with Q,": (0.0, 0.0),
+    "Gamma = div D added": (0.0, 1.0),
+    "div Q added to Gamma, with Q,": (1.0, 0.0),
+    "the sign of Gamma turned": (-1.0, -1.0),
+    "the sign of div D turned": (-1.0, 1.0),
+    "the sign of div Q turned": (1.0, -1.0),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_remedy_is_named(name):
+    report = ex.verify.sde(drift_with(*FAULTS[name]), metric, potential, POINTS, curl=spin)
+    assert not report.ok and report.mended_by is not None, report
+    assert report.mended_by.name == name and report.mended_by.left < 1e-13
+    assert report.mended_by.fault == f"Gamma is {'wrong' if 'sign' in name else 'missing'}"
+
+
+def test_right_with_curl_and_without():
+    drift = drift_with()
+    assert ex.verify.sde(drift, metric, potential, POINTS, curl=spin).ok
+    report = ex.verify.sde(drift, metric, potential, POINTS)
+    assert report.ok and report.skew is None and not report.reversible
+
+
+@pytest.mark.parametrize(
+    "drift, name",
+    [
+        (drift_with(), "Gamma multiplied by the temperature"),
+        (
+            lambda x: divergence(metric, x) - metric(x) @ force(x),
+            "div D multiplied by the temperature",
+        ),
+    ],
+)
+def test_the_temperature_forgotten_on_gamma(drift, name):
+    """Right at T = 1; at T = 1/2 refuted, and named."""
+    curl = spin if "Gamma" in name else None
+    report = ex.verify.sde(drift, metric, potential, POINTS, curl=curl, temperature=0.5)
+    assert not report.ok and report.mended_by is not None, report
+    assert report.mended_by.name == name
+
+
+def test_a_missing_friction_is_no_matter_of_gamma():
+    """dr = -grad U + sqrt(2 D) dW."""
+    report = ex.verify.sde(
+        lambda z: jnp.concatenate([z[2:], -force(z[:2])]),
+        lambda z: jnp.array([0.0, 0.0, 1.0, 1.0]),
+        lambda z: potential(z[:2]) + 0.5 * z[2:] @ z[2:],
+        np.hstack([POINTS, POINTS[::-1]]),
+    )
+    assert not report.ok and report.mended_by is None
+    assert "not Gamma alone" in str(report)
+
+
+# --- D and Q that are none -----------------------------------------------------------------
+
+
+def test_a_diffusion_that_is_not_positive_semidefinite():
+    """The residual vanishes at every point, and yet there is no such process."""
+    d = np.array([1.0, -0.5])
+    report = ex.verify.sde(lambda x: -d * force(x), lambda x: d, potential, POINTS)
+    assert report.invariant and not report.psd and not report.ok
+    assert report.least_eigenvalue == pytest.approx(-0.5)
+    assert "NOT positive semidefinite" in str(report) and "REFUTED" in str(report)
+
+
+def test_it_need_not_be_so_everywhere():
+    """Negative only where D is small beside what it is elsewhere."""
+    d = lambda x: jnp.where(x[0] > 0, 1e9, -1e-2)  # noqa: E731
+    report = ex.verify.sde(lambda x: -d(x) * force(x), d, potential, POINTS)
+    assert report.invariant and not report.psd
+
+
+def test_a_diffusion_that_is_not_symmetric():
+    d = np.array([[1.0, 0.4], [0.0, 1.0]])
+    report = ex.verify.sde(lambda x: -jnp.asarray(d) @ force(x), lambda x: d, potential, POINTS)
+    assert report.invariant and not report.ok
+    assert report.asymmetry == pytest.approx(0.4)
+    assert "D: NOT symmetric" in str(report)
+
+
+def test_a_curl_that_is_not_skew_symmetric():
+    q = np.array([[0.0, 0.4], [0.4, 0.0]])
+    report = ex.verify.sde(lambda x: -force(x), lambda x: 1.0, potential, POINTS, curl=lambda x: q)
+    assert report.invariant and report.psd and report.skew is False and not report.ok
+    assert "Q: NOT skew-symmetric" in str(report)
+
+
+# --- Where a fault can't be seen -----------------------------------------------------------
+
+
+def test_points_on_a_symmetry_plane_are_blind():
+    """On x = 0 the even parts hide what D = 1 + x^2 lacks; the points drawn here do not."""
+    energy = lambda x: 0.5 * jnp.sum(x**2) + x[0] ** 4  # noqa: E731
+    d = lambda x: jnp.stack([1.0 + x[0] ** 2 * x[1], 1.0 + 0.0 * x[1]])  # noqa: E731
+    drift = lambda x: -d(x) * jax.grad(energy)(x)  # noqa: E731
+    plane = np.stack([np.linspace(-1, 1, 5), np.zeros(5)], axis=1)
+    assert ex.verify.sde(drift, d, energy, plane).ok
+    drawn = ex.verify.sde(drift, d, energy, dimension=2)
+    assert not drawn.ok and np.sum(drawn.relative > 1e-6) > 60
+
+
+def test_a_point_far_out_does_not_hide_the_others():
+    """There the terms are 1e30, and rounding is more than all that is wrong elsewhere."""
+    d = lambda x: 1.0 + x**2  # noqa: E731
+    far = np.vstack([POINTS, [[1e5, -2e5]]])
+    report = ex.verify.sde(lambda x: -d(x) * force(x), d, potential, far)
+    assert not report.ok and np.sum(report.relative > 1e-3) >= len(POINTS) - 1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_points_follow_the_target(scale):
+    """A Gaussian of that width, centred ten widths off, seen from a start of unit width."""
+    width = scale * np.array([1.0, 3.0])
+
+    def energy(x):
+        return 0.5 * jnp.sum((x / width - 10.0) ** 2)
+
+    d = lambda x: 1.0 + (x / width) ** 2  # noqa: E731
+    right = lambda x: 2.0 * x / width**2 - d(x) * jax.grad(energy)(x)  # noqa: E731
+    report = ex.verify.sde(right, d, energy, dimension=2)
+    assert report.ok, report
+    standard = report.points / width - 10.0
+    # 64 points, correlated: no more than that they are there and as wide.
+    assert np.all(np.abs(standard.mean(axis=0)) < 1.5)
+    assert np.all((standard.std(axis=0) > 0.3) & (standard.std(axis=0) < 3.0))
+
+
+def test_trees_are_named_and_equal_to_vectors():
+    """The same equation on a dict and on its vector, in the order of the raveled tree."""
+    energy = lambda x: potential(x) + x[1] ** 2  # noqa: E731
+    split = lambda x: {"b": x[..., :1], "w": x[..., 1]}  # noqa: E731
+    join = lambda z: jnp.concatenate([z["b"], z["w"][None]])  # noqa: E731
+    drift = lambda x: -jax.grad(energy)(x) * (1.0 + x**2)  # noqa: E731
+    flat = ex.verify.sde(drift, lambda x: 1.0 + x**2, energy, POINTS)
+    at = split(POINTS)
+    nested = ex.verify.sde(
+        lambda z: split(drift(join(z))),
+        lambda z: {"b": 1.0 + z["b"] ** 2, "w": 1.0 + z["w"] ** 2},
+        lambda z: energy(join(z)),
+        at,
+    )
+    np.testing.assert_allclose(nested.residual, flat.residual, rtol=1e-12)
+    assert nested.names == ["b[0]", "w"] and flat.names == ["z[0]", "z[1]"]
