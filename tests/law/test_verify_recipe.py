@@ -142,6 +142,13 @@ WRONG = {  # what the functions of the module are known not to leave invariant
 }
 
 
+def test_the_determinant_correction_of_a_metric_that_is_not_separable(x64):
+    """2 div G^-1 + G^-1 grad log |G| of diag(1, e^v) is (-1, 0), and the right Gamma (0, 0)."""
+    recipe = dynamics.determinant_corrected_langevin(lambda x: jnp.stack([1.0, jnp.exp(x[0])]))
+    gamma = recipe.correction({"position": jnp.array([0.3, -0.7])}, jax.random.key(1))
+    np.testing.assert_allclose(gamma["position"], [-1.0, 0.0], atol=1e-12)
+
+
 def test_no_recipe_is_forgotten():
     tested = {name.split(",")[0] for name in CONSTANT} | {name for name, *_ in RIEMANNIAN}
     assert tested | {"riemannian_hamiltonian"} | set(WRONG) == set(dynamics.__all__)
