@@ -80,8 +80,8 @@ class Curl(eqx.Module):
                 f"Q by the method {self.method!r}, T = {self.temperature:g}",
                 f"  div(Q p) against J     {self.divergence_error:.1e} of the largest |f| p",
                 f"  skewness               {self.skewness_error:.1e}",
-                f"  drift recovered        within {self.drift_error:.1e}, where p > {self.tested:g} "
-                "max p",
+                f"  drift recovered        within {self.drift_error:.1e}",
+                f"  tested                 where p > {self.tested:g} max p",
                 f"  mean current           {self.mean_current:.1e} of the mean |f|",
                 f"  freedom                {self.gauge}",
             ]

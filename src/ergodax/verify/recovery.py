@@ -105,9 +105,7 @@ def from_constant(equation: Equation, found: Linear) -> tuple[Constant, Figures]
     return field, Figures(relative, asymmetry, absolute, 0.0, TESTED)
 
 
-def from_grid(
-    equation: Equation, grid: tuple[Axis, ...], method: str
-) -> tuple[Field, Figures]:
+def from_grid(equation: Equation, grid: tuple[Axis, ...], method: str) -> tuple[Field, Figures]:
     """The field and figures of any equation in three dimensions or fewer.
 
     Raises:
@@ -182,9 +180,7 @@ def compare(
     return ratio((weights * error).max(), (weights * size).max()), float(error.max())
 
 
-def recovered_drift(
-    equation: Equation, field: Field, z: Float[Array, " d"]
-) -> Float[Array, " d"]:
+def recovered_drift(equation: Equation, field: Field, z: Float[Array, " d"]) -> Float[Array, " d"]:
     """-(D + Q) grad H + T div(D + Q)."""
 
     def total(z: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, " d"]:
