@@ -126,3 +126,18 @@ def test_a_tree_as_state():
     )
     assert report.ok and report.reversible and report.names == ["b", "w[0]", "w[1]"]
     assert report.points.shape == (64, 3)
+
+
+def test_a_curl_in_single_precision():
+    """Found in float64, used in the precision of the position."""
+    spin = np.array([[1.0, -1.0], [1.0, 1.0]], "f4")
+    found = ex.verify.curl(
+        lambda z: -jnp.asarray(spin, z.dtype) @ (z + z**3),
+        lambda z: 1.0,
+        lambda z: jnp.sum(z**2 / 2.0 + z**4 / 4.0),
+        dimension=2,
+        points=64,
+    )
+    q = found(jnp.ones(2)).matrix
+    assert q.dtype == jnp.float32
+    np.testing.assert_allclose(q, [[0.0, -1.0], [1.0, 0.0]], atol=1e-5)

@@ -1,22 +1,12 @@
-"""A wrong argument of verify.sde or verify.recipe is named, with what to try instead.
-
-Run as a program, it makes every call without the type checker of the tests, as users have it.
-"""
+"""Wrong calls of verify.sde and verify.recipe."""
 
 # pyright: reportArgumentType=false
 # These calls are wrong, and the checker of an editor says so as well.
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import ergodax as ex
-from unit.bad_input_cases import Case, outcome
+from unit.wrong_calls.case import Case
 
 POINTS = np.ones((4, 2))
 
@@ -147,33 +137,3 @@ CASES = {
         ("diffusion", "'momentum'", "auxiliary"),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def seen_by_users() -> dict[str, tuple[list[str], str]]:
-    """What every wrong call ends in, without the type checker."""
-    here = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "unit.test_verify_bad_input"],
-        cwd=here,
-        env={**os.environ, "PYTHONPATH": str(here)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_error_names_the_argument_and_says_what_to_try(name, seen_by_users):
-    classes, message = seen_by_users[name]
-    case = CASES[name]
-    assert case.error.__name__ in classes, (classes, message)
-    for word in case.words:
-        assert word in message, f"{word!r} is missing in: {message}"
-    assert len(message) < 500 and "\n" not in message, message
-
-
-if __name__ == "__main__":
-    print(json.dumps({name: outcome(case) for name, case in CASES.items()}))

@@ -1,32 +1,18 @@
-"""Wrong calls, each with the error that it must end in and words that the message must have.
-
-Run as a program, it makes every call and prints what came of it: in an interpreter without
-the type checker that the tests install, because that is what users have.
-"""
+"""Wrong calls of targets, estimators, samplers, schedules and `sample`."""
 
 # pyright: reportArgumentType=false
 # These calls are wrong, and the checker of an editor says so as well.
-import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from unit.wrong_calls.case import Case
 
 X, Y = np.ones((6, 2), "f4"), np.ones(6, "f4")
 KEY = jax.random.key(0)
 START = jnp.ones(2)
-
-
-class Case(NamedTuple):
-    """A wrong call; the message must have every word: the argument, and what to try."""
-
-    call: Callable[[], Any]
-    error: type[Exception]
-    words: tuple[str, ...]
 
 
 def prior(w):
@@ -356,16 +342,3 @@ RUNS = {
 }
 
 CASES = {**DATA, **FUNCTIONS, **NUMBERS, **RUNS}
-
-
-def outcome(case: Case) -> tuple[list[str], str]:
-    """The classes of the error that the call ends in, and its message."""
-    try:
-        case.call()
-    except Exception as error:
-        return [kind.__name__ for kind in type(error).__mro__], str(error)
-    return [], "no error"
-
-
-if __name__ == "__main__":
-    print(json.dumps({name: outcome(case) for name, case in CASES.items()}))
