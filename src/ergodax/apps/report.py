@@ -34,6 +34,11 @@ def data_frame(table: pd.DataFrame) -> str:
     return f'<div class="scroll">{body}</div>'
 
 
+def text_table(table: pd.DataFrame) -> str:
+    """A table of texts without row names."""
+    return table.to_html(index=False, border=0)
+
+
 def picture(figure: object, caption: str) -> str:
     """A figure with its caption, the image inlined."""
     data = pictures.encode(figure)

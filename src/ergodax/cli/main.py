@@ -7,6 +7,7 @@ from cyclopts import App
 from rich.console import Console
 
 from ergodax import __version__
+from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.run import run_app
 from ergodax.errors import DivergenceError
 
@@ -19,6 +20,7 @@ app = App(
     """,
 )
 app.command(run_app)
+app.command(reproduce_app)
 
 
 def main() -> None:

@@ -1,0 +1,138 @@
+"""`ergodax reproduce`: the experiments of the papers."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from cyclopts import App, Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ergodax.apps.reproduce import figure2 as second
+from ergodax.apps.reproduce import figure3 as third
+from ergodax.apps.reproduce import pages
+
+reproduce_app = App(
+    name="reproduce",
+    help="""Run an experiment of a paper again: table, picture, facts and report.
+
+    Example: ergodax reproduce figure2 --quick
+    """,
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Options of every experiment.
+
+    Parameters
+    ----------
+    quick
+        A small version, in seconds, with larger errors.
+    seed
+        Of everything random.
+    progress
+        Show progress bars, where standard error is a terminal.
+    output
+        Folder for the picture, the CSV, facts.json and report.html.
+    json
+        Print the facts as JSON instead of tables.
+    """
+
+    quick: bool = False
+    seed: int = 0
+    progress: bool = True
+    output: Path | None = None
+    json: bool = False
+
+
+DEFAULTS = ReproduceOptions()
+
+
+@reproduce_app.command
+def figure2(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Ma, Chen and Fox (2015), Figure 2: which samplers have the right law in one dimension.
+
+    SGLD, SGHMC, naive SGRHMC and gSGRHMC on x²/2 and on x⁴ - 2x², with exact and noisy gradients,
+    at two step sizes and extrapolated to none; and what the metric as printed does to the double
+    well.
+
+    Example: ergodax reproduce figure2 --quick
+    """
+    size = second.QUICK if options.quick else second.Size()
+    _run(
+        "figure2",
+        options,
+        lambda say: second.run(size, options.seed, options.progress, say),
+        lambda result: {
+            **{
+                f"{target}: {pages.KL_TITLE}": rows.drop(columns="target")
+                for target, rows in pages.laws_table(result).groupby("target")
+            },
+            "x⁴ - 2x² with the metric as printed (C = 0.5) and a positive one": pages.pieces_table(
+                result
+            ),
+        },
+        pages.write_figure2,
+    )
+
+
+@reproduce_app.command
+def figure3(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Ma, Chen and Fox (2015), Figure 3, left: who mixes best on a correlated target.
+
+    SGLD, SGHMC and gSGRHMC, each at the step size that is best for it among those with a bias of
+    5% or less: first steps, and effective draws per 1000 gradients.
+
+    Example: ergodax reproduce figure3 --quick
+    """
+    size = third.QUICK if options.quick else third.Size()
+    _run(
+        "figure3",
+        options,
+        lambda say: third.run(size, options.seed, options.progress, say),
+        lambda result: {
+            "relative bias, and effective draws per 1000 gradients": pages.mixing_table(result)
+        },
+        pages.write_figure3,
+    )
+
+
+def _run(
+    name: str,
+    options: ReproduceOptions,
+    run: Callable[[Callable[[str], None]], Any],
+    tables: Callable[[Any], dict[str, pd.DataFrame]],
+    write: Callable[[Any, Path], dict[str, Path]],
+) -> None:
+    console = Console(stderr=options.json)
+    console.print(f"[bold]{pages.TITLES[name]}[/bold]")
+    begin = time.perf_counter()
+    result = run(lambda text: console.print(text, highlight=False))
+    result.facts["seconds"] = time.perf_counter() - begin
+    paths = write(result, options.output or Path("runs") / name)
+    if options.json:
+        files = {key: str(path) for key, path in paths.items()}
+        json.dump(pages.plain(result.facts) | {"files": files}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        for title, table in tables(result).items():
+            console.print(_table(title, table))
+        for verdict in result.verdicts:
+            console.print(f"- {verdict}", highlight=False)
+    console.print(f"written: {', '.join(str(path) for path in paths.values())}", highlight=False)
+
+
+def _table(title: str, texts: pd.DataFrame) -> Table:
+    table = Table(*texts.columns, title=title, box=box.SIMPLE_HEAD)
+    table.columns[0].no_wrap = True
+    for row in texts.itertuples(index=False):
+        table.add_row(*row)
+    return table
