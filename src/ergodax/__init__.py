@@ -10,6 +10,7 @@ from ergodax.gradient import (
     KnownCovariance,
     Minibatch,
     NoisyGradient,
+    ScoreCovariance,
 )
 from ergodax.integrator import Thermostat, euler_maruyama, splitting
 from ergodax.kernel import Info, Kernel, State
@@ -65,6 +66,7 @@ __all__ = [
     "Recipe",
     "Samples",
     "Scalar",
+    "ScoreCovariance",
     "State",
     "Target",
     "Thermostat",

@@ -97,6 +97,25 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "sgld, preconditioned": lambda h: ex.sgld(full(), h, preconditioner=WEIGHTS),
     "sgld, dense preconditioner": lambda h: ex.sgld(full(), h, preconditioner=MATRIX),
     "sgld, compensated": lambda h: ex.sgld(noisy(), h, compensate=True),
+    "sgld, low-rank scores": lambda h: ex.sgld(
+        ex.ScoreCovariance(minibatch()), h, compensate=True, clip=True
+    ),
+    "sghmc, averaged scores": lambda h: ex.sghmc(
+        ex.ScoreCovariance(minibatch(), "diagonal", average=0.9, refresh=2),
+        h,
+        3.0,
+        compensate=True,
+        clip=True,
+    ),
+    "sghmc, all scores": lambda h: ex.sghmc(
+        ex.ScoreCovariance(minibatch(replace=True), "dense", rows="all", average="all", chunk=7),
+        h,
+        compensate=True,
+        clip=True,
+    ),
+    "langevin, scores kept": lambda h: ex.langevin(
+        ex.ScoreCovariance(minibatch(batching=ShuffledEpochs()), "scalar", refresh=3), h
+    ),
     "sghmc": lambda h: ex.sghmc(minibatch(), h),
     "sghmc, euler": lambda h: ex.sghmc(full(), h, 2.0, mass=WEIGHTS, scheme="euler"),
     "sghmc, compensated": lambda h: ex.sghmc(known(), h, 3.0, compensate=True),

@@ -5,6 +5,7 @@ from ergodax.gradient.covariance import KnownCovariance
 from ergodax.gradient.full import FullGradient
 from ergodax.gradient.minibatch import Minibatch
 from ergodax.gradient.noisy import NoisyGradient
+from ergodax.gradient.score_covariance import ScoreCovariance
 
 __all__ = [
     "Estimate",
@@ -13,4 +14,5 @@ __all__ = [
     "KnownCovariance",
     "Minibatch",
     "NoisyGradient",
+    "ScoreCovariance",
 ]

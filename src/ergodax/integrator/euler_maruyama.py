@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State
+from ergodax.mapped import in_any_chain
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
@@ -37,6 +38,11 @@ class EulerMaruyama(Kernel):
         position = tree.freeze(position)
         key_auxiliary, key_gradient = jax.random.split(key)
         auxiliary = self._start(key_auxiliary, position, jnp.int32(0))
+        if self.resample_every is not None and "momentum" not in auxiliary:
+            raise ValueError(
+                "resample_every needs a recipe with a momentum; the variables of this one are "
+                f"{['position', *auxiliary]}."
+            )
         gradient = self.gradient.init(key_gradient, position)
         return State(position, auxiliary, gradient, None, jnp.int32(0))
 
@@ -79,7 +85,8 @@ class EulerMaruyama(Kernel):
             return self._start(key, state.position, state.step)["momentum"]
 
         kept = state.auxiliary["momentum"]
-        momentum = jax.lax.cond(state.step % period == 0, fresh, lambda: kept)
+        due = in_any_chain(state.step % period == 0)  # the chains count alike
+        momentum = jax.lax.cond(due, fresh, lambda: kept)
         auxiliary = {**state.auxiliary, "momentum": momentum}
         return State(state.position, auxiliary, state.gradient, None, state.step)
 
@@ -102,7 +109,7 @@ class EulerMaruyama(Kernel):
             raise ValueError(
                 "compensate=True needs an estimator that knows its covariance, and "
                 f"{type(self.gradient).__name__} does not. Wrap it: "
-                "ex.KnownCovariance(gradient, covariance)."
+                "ex.ScoreCovariance(gradient), or ex.KnownCovariance(gradient, covariance)."
             )
         columns = _gradient_columns(recipe, z, blocks)
         return compensated_noise(blocks, columns, estimate.covariance, h, temperature, normal)

@@ -6,11 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State
+from ergodax.mapped import in_any_chain
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -120,20 +121,6 @@ def divergence(
         return -tree.cast(weight, g) * g**2 * relative * s
 
     return jax.tree.map(leaf, metric, moment, mean, slope)
-
-
-@jax.custom_batching.custom_vmap
-def in_any_chain(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """The flag; mapped over chains, whether it is raised in any of them.
-
-    A condition that differs between chains makes `cond` compute both branches for all of them.
-    """
-    return flag
-
-
-@in_any_chain.def_vmap
-def _in_any_chain(axis_size: int, in_batched: list[bool], flag: Array) -> tuple[Array, bool]:
-    return in_any_chain(jnp.any(flag)), False
 
 
 def _number(value: Any, name: str, below: float, *, allow_zero: bool) -> float:

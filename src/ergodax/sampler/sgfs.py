@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import check_estimator
+from ergodax.gradient.scores import check_scores, sample_covariance
 from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe.operators import Diagonal, Operator, Scalar, as_definite
 from ergodax.schedule import as_schedule
@@ -44,12 +45,11 @@ class FisherScoring(Kernel):
         estimate, scores, gradient = self.gradient.estimate_with_scores(
             key_gradient, state.gradient, state.position
         )
-        covariance = score_covariance if self.structure == "dense" else score_variances
         share = 1.0 / (state.step + 1).astype(jnp.result_type(float))
         information = jax.tree.map(
             lambda old, new: old + tree.cast(share, old) * (new - old),
             state.auxiliary["information"],
-            covariance(scores),
+            sample_covariance(scores, self.structure),
         )
         # D0^-1 R is a root of D0^-1, for any root R of D0.
         normal = tree.normal_like(key_noise, state.position)
@@ -88,18 +88,6 @@ class FisherScoring(Kernel):
         matrix = tree.cast(half, flat) * information + resistance / tree.cast(h, flat)
         factor = jax.scipy.linalg.cho_factor(matrix, lower=True)
         return unravel(jax.scipy.linalg.cho_solve(factor, flat))
-
-
-def score_covariance(scores: PyTree) -> Float[Array, "d d"]:
-    """The covariance of the raveled scores of a batch, with divisor n - 1."""
-    flat = jax.vmap(lambda score: tree.ravel(score)[0])(scores)
-    centred = flat - jnp.mean(flat, axis=0, keepdims=True)
-    return centred.T @ centred / (flat.shape[0] - 1)
-
-
-def score_variances(scores: PyTree) -> PyTree:
-    """Its diagonal, as a tree like the position."""
-    return jax.tree.map(lambda s: jnp.var(s, axis=0, ddof=1), scores)
 
 
 def sgfs(
@@ -153,17 +141,7 @@ def sgfs(
         Ahn, Korattikara and Welling, Bayesian posterior sampling via stochastic gradient Fisher
         scoring, 2012.
     """
-    check_estimator(gradient)
-    if not hasattr(gradient, "estimate_with_scores"):
-        raise TypeError(
-            f"sgfs needs the scores of a batch, which {type(gradient).__name__} does not give. "
-            "Try ex.Minibatch(posterior, batch_size=100), or ex.sgld."
-        )
-    if gradient.batch_size < 2:
-        raise ValueError(
-            "sgfs estimates a covariance from each batch, so batch_size must be at least 2, not "
-            f"{gradient.batch_size}."
-        )
+    check_scores(check_estimator(gradient), "sgfs")
     if structure not in STRUCTURES:
         raise ValueError(f"structure must be one of {STRUCTURES}, not {structure!r}.")
     return FisherScoring(

@@ -327,6 +327,11 @@ RUNS = {
     "resample_every, fraction": Case(
         lambda: ex.sghmc(full(), 0.1, resample_every=0.5), TypeError, ("resample_every", "0.5")
     ),
+    "resample_every, no momentum": Case(
+        lambda: run(ex.euler_maruyama(ex.dynamics.langevin(), full(), 0.1, resample_every=2)),
+        ValueError,
+        ("resample_every", "momentum"),
+    ),
     "rotation, not skew": Case(
         lambda: ex.dynamics.irreversible_langevin(jnp.eye(2)), ValueError, ("rotation", "skew")
     ),

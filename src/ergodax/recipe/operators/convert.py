@@ -53,8 +53,7 @@ def as_definite(value: Any, name: str) -> Operator:
         ValueError: not positive definite.
     """
     operator = as_operator(value, name).factorise(name)
-    singular = isinstance(operator, Dense) and operator.root is not None
-    if singular and operator.inverse is None:
+    if isinstance(operator, Dense) and operator.root is not None and operator.inverse is None:
         raise ValueError(f"{name} must be positive definite, but the matrix given is singular.")
     if isinstance(operator, Scalar | Diagonal):
         for leaf in jax.tree.leaves(operator):

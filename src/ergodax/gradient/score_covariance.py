@@ -1,0 +1,237 @@
+"""The covariance of the gradient's noise, estimated from the scores of the examples."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.data.arrays import take
+from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
+from ergodax.gradient.minibatch import Minibatch
+from ergodax.gradient.scores import (
+    OPERATORS,
+    check_scores,
+    noise_operator,
+    sample_covariance_in_chunks,
+)
+from ergodax.mapped import in_any_chain
+from ergodax.recipe.operators import Operator
+from ergodax.target.base import AbstractTarget
+
+STRUCTURES = ("low rank", *OPERATORS)
+ROWS = ("batch", "all")
+
+
+class CovarianceState(eqx.Module):
+    """The state of `ScoreCovariance`.
+
+    Attributes:
+        gradient: the inner estimator's.
+        covariance: the present estimate, if a later step needs it.
+        weight: the sum of the weights of the covariances in it.
+        step: how many estimates there have been.
+    """
+
+    gradient: Any
+    covariance: Operator | None
+    weight: Float[Array, ""]
+    step: Int[Array, ""]
+
+
+class ScoreCovariance(GradientEstimator):
+    """Another estimator, with the covariance of its noise estimated from per-example scores.
+
+    V = c S: S is the covariance of the scores grad log p(x_i | position) with divisor n - 1, and
+    c is N^2 / n for rows drawn with replacement and N (N - n) / n without. From the batch's own
+    scores V costs no further evaluation, since the gradient is their sum, and is unbiased, of
+    rank at most n - 1. Noise compensation with it gives each step the right covariance in the
+    mean over batches. But it is not independent of the gradient, so higher moments of the step
+    differ, and where d is much larger than n its largest eigenvalue is some d / n times that of
+    V, so that compensation allows steps so much smaller. From all rows V is exact.
+
+    An average of the covariances V_k measured so far, k = 1, 2, ..., is
+        V <- (1 - w) V + w V_k,   w = (1 - average) / (1 - average^k)   or   w = 1 / k for "all".
+    It is steadier, and lags: it belongs to the positions of the last 1 / (1 - average) renewals.
+    The mean of the whole history tends to a constant, the mean of V over the posterior, so it is
+    wrong wherever V depends on the position.
+
+    With `ShuffledEpochs` V is that of one batch alone; batches of one pass depend on each other,
+    and their noise cancels in the long run, which V does not show. With `Neighbours` V is right
+    if the rows are in random order.
+
+    Args:
+        gradient: an estimator that gives the scores of its batch: ex.Minibatch.
+        structure: "low rank", O(n d) numbers, never a d x d matrix; "dense", the matrix;
+            "diagonal", the variances; "scalar", their mean, trace / d.
+        rows: "batch", or "all": exact, at N further evaluations for each renewal, in memory for
+            `chunk` scores ("low rank" keeps all N).
+        average: None for the last measurement alone; the decay of a moving average, in (0, 1),
+            such as 0.99; or "all" for the mean of the whole history. Not for "low rank".
+        refresh: measure at every step whose number is a multiple of this, and keep V between,
+            where the plain gradient is used.
+        chunk: how many scores are computed at a time with rows="all".
+
+    Raises:
+        TypeError: not an estimator that gives scores, or an argument of the wrong type.
+        ValueError: a batch of one, an unknown structure, a number out of range, or an average of
+            low-rank covariances.
+
+    Reference:
+        Ahn, Korattikara and Welling, Bayesian posterior sampling via stochastic gradient Fisher
+        scoring, 2012. Matthews and Weare, Langevin Markov chain Monte Carlo with stochastic
+        gradients, 2018, Eq. (4).
+    """
+
+    gradient: Any
+    decay: Float[Array, ""] | None
+    structure: str = eqx.field(static=True)
+    rows: str = eqx.field(static=True)
+    refresh: int = eqx.field(static=True)
+    chunk: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        gradient: Any,
+        structure: str = "low rank",
+        *,
+        rows: str = "batch",
+        average: Any = None,
+        refresh: Any = 1,
+        chunk: Any = 256,
+    ) -> None:
+        for name, value, known in (("structure", structure, STRUCTURES), ("rows", rows, ROWS)):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, not {value!r}.")
+        self.gradient = check_estimator(gradient)
+        if rows == "batch":
+            check_scores(gradient, "ScoreCovariance")
+        elif not isinstance(gradient, Minibatch):
+            raise TypeError(
+                "rows='all' needs ex.Minibatch, whose noise is that of the scores themselves, not "
+                f"{type(gradient).__name__}. Try rows='batch'."
+            )
+        elif gradient.target.num_data < 2:
+            raise ValueError("one example has no covariance. Try ex.FullGradient(posterior).")
+        if structure == "low rank" and average is not None:
+            raise ValueError(
+                f"average={average!r} can't be had with structure='low rank': each batch would "
+                "add n to the rank of the average. Try structure='diagonal' or 'dense', or "
+                "average=None."
+            )
+        self.structure, self.rows = structure, rows
+        self.decay = _decay(average)
+        self.refresh, self.chunk = _whole(refresh, "refresh"), _whole(chunk, "chunk")
+
+    @property
+    def target(self) -> AbstractTarget:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The inner estimator's target."""
+        return self.gradient.target
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> CovarianceState:
+        """Nothing measured yet; the first estimate does."""
+        gradient, covariance = self.gradient.init(key, position), None
+        if self.decay is not None or self.refresh > 1:
+            shapes = jax.eval_shape(self._measure, key, gradient, position)[1]
+            covariance = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return CovarianceState(gradient, covariance, jnp.zeros((), float), jnp.int32(0))
+
+    def estimate(
+        self, key: PRNGKeyArray, state: CovarianceState, position: PyTree
+    ) -> tuple[Estimate, CovarianceState]:
+        """The inner estimate, with the covariance measured now or kept."""
+        due = state.step % self.refresh == 0
+
+        def renewed() -> tuple[Estimate, Any, Float[Array, ""]]:
+            estimate, measured, gradient = self._measure(key, state.gradient, position)
+            covariance, weight = self._average(state, measured, due)
+            return _with(estimate, covariance), gradient, weight
+
+        def kept() -> tuple[Estimate, Any, Float[Array, ""]]:
+            estimate, gradient = self.gradient.estimate(key, state.gradient, position)
+            return _with(estimate, state.covariance), gradient, state.weight
+
+        if self.refresh == 1:
+            estimate, gradient, weight = renewed()
+        else:
+            estimate, gradient, weight = jax.lax.cond(in_any_chain(due), renewed, kept)
+        covariance = None if state.covariance is None else estimate.covariance
+        return estimate, CovarianceState(gradient, covariance, weight, state.step + 1)
+
+    def _measure(
+        self, key: PRNGKeyArray, state: Any, position: PyTree
+    ) -> tuple[Estimate, Operator, Any]:
+        """The inner estimate, the covariance by this batch or by all rows, the inner state."""
+        if self.rows == "batch":
+            estimate, scores, state = self.gradient.estimate_with_scores(key, state, position)
+            covariance = noise_operator(scores, self.gradient.noise_factor, self.structure)
+            return estimate, covariance, state
+        estimate, state = self.gradient.estimate(key, state, position)
+        cost = estimate.evaluations + self.gradient.target.num_data
+        estimate = Estimate(estimate.gradient, estimate.potential, evaluations=cost)
+        return estimate, self._exact(position), state
+
+    def _exact(self, position: PyTree) -> Operator:
+        """The covariance by all N scores."""
+        posterior, rows = self.gradient.target, self.gradient.target.num_data
+
+        def scores_of(numbers: Int[Array, " k"]) -> PyTree:
+            return posterior.per_example_gradients(position, take(posterior.data, numbers))
+
+        # c is made for the mean of S over batches: of divisor N - 1 for distinct rows, else N.
+        factor = self.gradient.noise_factor
+        if not self.gradient.batching.distinct:
+            factor *= (rows - 1) / rows
+        if self.structure == "low rank":
+            return noise_operator(scores_of(jnp.arange(rows)), factor, self.structure)
+        covariance = sample_covariance_in_chunks(scores_of, rows, self.structure, self.chunk)
+        return OPERATORS[self.structure](tree.scale(factor, covariance))
+
+    def _average(
+        self, state: CovarianceState, new: Operator, due: Bool[Array, ""]
+    ) -> tuple[Operator, Float[Array, ""]]:
+        """The average with the new covariance in it, and the sum of its weights."""
+        if state.covariance is None:
+            return new, state.weight
+        # A sum of decaying weights counts to k where nothing decays, and stays 1 where all does.
+        total = 1.0 + (0.0 if self.decay is None else self.decay) * state.weight
+        # Another chain may be the one that is due.
+        share = jnp.where(due, 1.0 / total, 0.0)
+        mixed = jax.tree.map(
+            lambda v, w: tree.cast(1.0 - share, v) * v + tree.cast(share, v) * w,
+            state.covariance,
+            new,
+        )
+        return mixed, jnp.where(due, total, state.weight)
+
+
+def _with(estimate: Estimate, covariance: Operator | None) -> Estimate:
+    return Estimate(estimate.gradient, estimate.potential, covariance, estimate.evaluations)
+
+
+def _decay(average: Any) -> Float[Array, ""] | None:
+    if average is None:
+        return None
+    if isinstance(average, str):
+        if average != "all":
+            raise ValueError(f"average must be None, a decay in (0, 1) or 'all', not {average!r}.")
+        return jnp.asarray(1.0, float)
+    if isinstance(average, bool) or not isinstance(average, int | float | np.number | jax.Array):
+        raise TypeError(f"average must be None, a decay in (0, 1) or 'all', not {average!r}.")
+    if not 0.0 < float(average) < 1.0:
+        raise ValueError(
+            f"average must be a decay in (0, 1), such as 0.99, not {average!r}. For the mean of "
+            "all that was measured try average='all', for the last alone average=None."
+        )
+    return jnp.asarray(average, float)
+
+
+def _whole(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, not {value!r}. Try 10.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}.")
+    return int(value)
