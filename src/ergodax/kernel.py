@@ -64,6 +64,25 @@ class Info(eqx.Module):
     clipped: Bool[Array, ""] | None = None
 
 
+def report_step(estimate: Any, position: PyTree, step_size: Any, **more: Any) -> Info:
+    """The Info of a step, from the estimate that it used and where it came to.
+
+    Args:
+        estimate: of the gradient.
+        position: the new one.
+        step_size: h.
+        more: further fields, or others in place of the estimate's.
+    """
+    fields = {
+        "step_size": step_size,
+        "potential": estimate.potential,
+        "gradient_norm": tree.norm(estimate.gradient),
+        "finite": tree.all_finite(position),
+        "evaluations": estimate.evaluations,
+    }
+    return Info(**(fields | more))
+
+
 class Kernel(eqx.Module):
     """A Markov kernel: `init(key, position)` and `step(key, state)`.
 

@@ -153,6 +153,18 @@ def ravel(tree: PyTree) -> tuple[Float[Array, " d"], Callable[[Float[Array, " d"
     return ravel_pytree(tree)
 
 
+def matrix_of(function: Callable[[PyTree], PyTree], like: PyTree) -> Float[Array, "rows columns"]:
+    """The matrix of a linear function of trees, on the raveled trees.
+
+    Args:
+        function: linear.
+        like: a tree like its argument.
+    """
+    flat, unravel = ravel(like)
+    basis = jnp.eye(flat.size, dtype=flat.dtype)
+    return jax.vmap(lambda e: ravel(function(unravel(e)))[0], out_axes=1)(basis)
+
+
 def _random_like(draw: Callable, key: PRNGKeyArray, tree: PyTree) -> PyTree:
     # One draw for the whole tree: a flat vector and a nested position of the same size see
     # the same numbers, and a tree of many leaves costs one call of the generator.

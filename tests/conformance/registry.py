@@ -153,6 +153,15 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "sgrhmc, compensated": lambda h: ex.sgrhmc(known(), h, metric, 3.0, compensate=True),
     "naive sghmc": lambda h: ex.counterexamples.naive_sghmc(full(), h, resample_every=1),
     "naive sgrhmc": lambda h: ex.counterexamples.naive_sgrhmc(minibatch(), h, metric),
+    "nogin": lambda h: ex.nogin(known(), h),
+    "nogin, diagonal": lambda h: ex.nogin(noisy(), h, 0.5, mass=WEIGHTS, temperature=0.5),
+    "nogin, dense mass": lambda h: ex.nogin(noisy(), h, mass=MATRIX),
+    "msgld": lambda h: ex.msgld(known(), h),
+    "msgld, exact": lambda h: ex.msgld(noisy(), h, temperature=0.5, form="exact"),
+    "ccadl": lambda h: ex.ccadl(known(), h),
+    "ccadl, splitting": lambda h: ex.ccadl(
+        noisy(), h, mass=MATRIX, thermal_mass=2.0, scheme="splitting"
+    ),
     "hmc": lambda h: ex.hmc(full(), h, num_leapfrog_steps=3),
     "rmhmc": lambda h: ex.rmhmc(full(), h, metric, num_leapfrog_steps=3),
     "rmhmc, dense metric": lambda h: ex.rmhmc(

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from ergodax import Column, Dense, Diagonal, LowRank, Scalar, tree
+from ergodax.recipe.operators.sum import solve_sum
 
 D = 4
 VALUES = np.array([0.5, 2.0, 1.5, 3.0])
 MATRIX = np.array([[2, 0.5, 0.1, 0], [0.5, 1, 0, 0.2], [0.1, 0, 3, -0.4], [0, 0.2, -0.4, 1.5]])
 FACTOR = np.array([[1.0, -1.0, 0.5, 0.0], [0.3, 0.2, 0.0, 2.0]])
 NAMES = ("scalar", "diagonal", "dense", "factorised", "low rank")
+STRUCTURES = ("scalar", "diagonal", "dense", "low rank")
 
 
 def shape_like(block: str, vector) -> object:
@@ -86,6 +88,38 @@ def test_scaled(name, x64):
     np.testing.assert_allclose(root @ root.T, 0.3 * matrix, rtol=1e-11, atol=1e-12)
     inverse = columns(scaled.solve, "vector")
     np.testing.assert_allclose(inverse @ (0.3 * matrix), np.eye(D), atol=1e-12)
+
+
+@pytest.mark.parametrize("block", ["vector", "tree"])
+@pytest.mark.parametrize("second", STRUCTURES)
+@pytest.mark.parametrize("first", STRUCTURES)
+def test_solving_with_a_sum(first, second, block, x64):
+    (a, first_matrix), (b, second_matrix) = make(first, block), make(second, block)
+    expected = np.linalg.inv(0.3 * first_matrix + 2.5 * second_matrix)
+    ours = columns(lambda x: solve_sum(0.3, a, 2.5, b, x), block)
+    np.testing.assert_allclose(ours, expected, rtol=1e-11, atol=1e-12)
+    without = columns(lambda x: solve_sum(0.3, a, 0.0, b, x), block)
+    np.testing.assert_allclose(without, np.linalg.inv(0.3 * first_matrix), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("second", STRUCTURES)
+@pytest.mark.parametrize("first", STRUCTURES)
+def test_solving_with_a_sum_keeps_the_precision_of_the_block(first, second, x64):
+    x = jax.tree.map(lambda leaf: leaf.astype("float32"), shape_like("tree", VALUES))
+    weight = jnp.asarray(0.3)  # double precision, as a step size may be
+    solved = solve_sum(weight, make(first, "tree")[0], weight, make(second, "tree")[0], x)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(solved)} == {"float32"}
+
+
+def test_solving_with_a_low_rank_makes_no_matrix(x64):
+    """In 100,000 dimensions, where a matrix would take 80 GB."""
+    d = 100_000
+    factor = jnp.stack([jnp.ones(d), jnp.linspace(-1.0, 1.0, d)])
+    for mass in (Scalar(2.0), Diagonal(jnp.linspace(1.0, 2.0, d))):
+        noise, x = LowRank(factor, 0.5), jnp.linspace(0.0, 1.0, d)
+        y = jax.jit(lambda m, v, x: solve_sum(1.5, m, 0.1, v, x))(mass, noise, x)
+        back = 1.5 * mass.mv(y) + 0.1 * noise.mv(y)
+        np.testing.assert_allclose(back, x, atol=1e-9)
 
 
 def test_low_rank_with_dependent_rows_and_no_base(x64):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, report_step
 from ergodax.mapped import in_any_chain
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
@@ -123,12 +123,10 @@ class EulerMaruyama(Kernel):
             velocity = jax.grad(self.recipe.energy)(z)["momentum"]
             momentum = auxiliary["momentum"]
             kinetic = tree.dot(momentum, velocity) / tree.size(momentum)
-        return Info(
-            step_size=h,
-            potential=estimate.potential,
-            gradient_norm=tree.norm(estimate.gradient),
-            finite=tree.all_finite(position),
-            evaluations=estimate.evaluations,
+        return report_step(
+            estimate,
+            position,
+            h,
             kinetic_temperature=kinetic,
             feasible=None if self.clip else feasible,
             clipped=None if feasible is None or not self.clip else ~feasible,

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
-from ergodax.kernel import Info, Kernel, State, kinetic_temperature
+from ergodax.kernel import Info, Kernel, State, kinetic_temperature, report_step
 from ergodax.recipe.dynamics.momentum import draw_momentum, thermostat_start
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import as_schedule
@@ -122,14 +122,8 @@ class Splitting(Kernel):
         )
 
     def _info(self, position: PyTree, momentum: PyTree, latest: Any, h: Any, cost: Any) -> Info:
-        return Info(
-            step_size=h,
-            potential=latest.potential,
-            gradient_norm=tree.norm(latest.gradient),
-            finite=tree.all_finite(position),
-            evaluations=cost,
-            kinetic_temperature=kinetic_temperature(momentum, self.mass.solve(momentum)),
-        )
+        kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
+        return report_step(latest, position, h, evaluations=cost, kinetic_temperature=kinetic)
 
 
 def parse(scheme: str, *, thermostat: bool) -> tuple[tuple[str, float], ...]:

@@ -6,7 +6,6 @@ N(0, 2 h T D) leaves the step's law as it would be with an exact gradient. It ca
 where 2 T D - h P V P^T is positive semidefinite.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -145,17 +144,10 @@ def _joint(
                 rows[name] = tree.add(rows[name], more)
         return rows
 
-    p = _matrix(enter, like)
-    v = _matrix(covariance.mv, like)
-    d = _matrix(lambda x: {name: diffusion[name].mv(x[name]) for name in normal}, normal)
+    p = tree.matrix_of(enter, like)
+    v = tree.matrix_of(covariance.mv, like)
+    d = tree.matrix_of(lambda x: {name: diffusion[name].mv(x[name]) for name in normal}, normal)
     values, vectors = jnp.linalg.eigh(2.0 * h * t * d - h**2 * p @ v @ p.T)
     root = _Root()
     spread = root(values, 2.0 * h * t * jnp.max(jnp.abs(d)))
     return unravel((vectors @ (spread * flat)).astype(flat.dtype)), root.feasible
-
-
-def _matrix(function: Callable[[PyTree], PyTree], like: PyTree) -> Float[Array, "rows columns"]:
-    """The matrix of a linear function of trees."""
-    flat, unravel = tree.ravel(like)
-    basis = jnp.eye(flat.size, dtype=flat.dtype)
-    return jax.vmap(lambda e: tree.ravel(function(unravel(e)))[0], out_axes=1)(basis)

@@ -1,8 +1,11 @@
 """Named samplers, one a file: each is a composition of a recipe, a gradient, an integrator."""
 
 from ergodax.sampler import counterexamples
+from ergodax.sampler.ccadl import ccadl
 from ergodax.sampler.hmc import hmc
 from ergodax.sampler.langevin import langevin
+from ergodax.sampler.msgld import msgld
+from ergodax.sampler.nogin import nogin
 from ergodax.sampler.psgld import psgld
 from ergodax.sampler.rmhmc import rmhmc
 from ergodax.sampler.sgfs import sgfs
@@ -13,9 +16,12 @@ from ergodax.sampler.sgrhmc import sgrhmc
 from ergodax.sampler.sgrld import sgrld
 
 __all__ = [
+    "ccadl",
     "counterexamples",
     "hmc",
     "langevin",
+    "msgld",
+    "nogin",
     "psgld",
     "rmhmc",
     "sgfs",

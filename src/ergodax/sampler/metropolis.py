@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.gradient.base import Estimate
-from ergodax.kernel import Info, State
+from ergodax.kernel import Info, State, report_step
 
 
 def metropolis(
@@ -37,12 +36,5 @@ def metropolis(
     position, estimate = jax.tree.map(
         lambda new, old: jnp.where(accepted, new, old), proposal, (state.position, state.estimate)
     )
-    info = Info(
-        potential=estimate.potential,
-        gradient_norm=tree.norm(estimate.gradient),
-        finite=tree.all_finite(position),
-        acceptance=acceptance,
-        accepted=accepted,
-        **told,
-    )
+    info = report_step(estimate, position, acceptance=acceptance, accepted=accepted, **told)
     return State(position, {}, state.gradient, estimate, state.step + 1), info

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, report_step
 from ergodax.mapped import in_any_chain
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
@@ -58,13 +58,7 @@ class PreconditionedLangevin(Kernel):
         noise = jax.tree.map(lambda g, xi: jnp.sqrt(g) * xi, metric, normal)
         moved = tree.add_scaled(state.position, -h, drift)
         position = tree.add_scaled(moved, jnp.sqrt(2.0 * h * temperature), noise)
-        info = Info(
-            step_size=h,
-            potential=estimate.potential,
-            gradient_norm=tree.norm(estimate.gradient),
-            finite=tree.all_finite(position),
-            evaluations=estimate.evaluations,
-        )
+        info = report_step(estimate, position, h)
         return State(position, {"second_moment": moment}, gradient, None, state.step + 1), info
 
     def _weight(self, step: Int[Array, ""]) -> Float[Array, ""]:

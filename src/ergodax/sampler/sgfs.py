@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.gradient.base import check_estimator
 from ergodax.gradient.scores import check_scores, sample_covariance
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, report_step
 from ergodax.recipe.operators import Diagonal, Operator, Scalar, as_definite
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
@@ -57,13 +57,7 @@ class FisherScoring(Kernel):
         force = tree.subtract(tree.scale(jnp.sqrt(2.0 * temperature / h), noise), estimate.gradient)
         weight = self.gradient.target.num_data + self.gradient.noise_factor / temperature
         position = tree.add(state.position, self._scaled(force, information, weight, h))
-        info = Info(
-            step_size=h,
-            potential=estimate.potential,
-            gradient_norm=tree.norm(estimate.gradient),
-            finite=tree.all_finite(position),
-            evaluations=estimate.evaluations,
-        )
+        info = report_step(estimate, position, h)
         return State(position, {"information": information}, gradient, None, state.step + 1), info
 
     def _scaled(
@@ -81,10 +75,7 @@ class FisherScoring(Kernel):
                 resistance,
             )
 
-        def column(direction: Float[Array, " d"]) -> Float[Array, " d"]:
-            return tree.ravel(self.preconditioner.solve(unravel(direction)))[0]
-
-        resistance = jax.vmap(column)(jnp.eye(flat.size, dtype=flat.dtype))
+        resistance = tree.matrix_of(self.preconditioner.solve, force)
         matrix = tree.cast(half, flat) * information + resistance / tree.cast(h, flat)
         factor = jax.scipy.linalg.cho_factor(matrix, lower=True)
         return unravel(jax.scipy.linalg.cho_solve(factor, flat))

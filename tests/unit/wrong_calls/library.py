@@ -332,6 +332,22 @@ RUNS = {
         ValueError,
         ("resample_every", "momentum"),
     ),
+    "nogin without a covariance": Case(
+        lambda: run(ex.nogin(full(), 0.1)),
+        ValueError,
+        ("nogin", "FullGradient", "ex.ScoreCovariance(gradient)", "ex.KnownCovariance"),
+    ),
+    "nogin, temperature zero": Case(
+        lambda: ex.nogin(full(), 0.1, temperature=0.0), ValueError, ("temperature", "positive")
+    ),
+    "form, unknown": Case(
+        lambda: ex.msgld(full(), 0.1, form="square"), ValueError, ("form", "'square'", "linear")
+    ),
+    "ccadl, scheme": Case(
+        lambda: ex.ccadl(full(), 0.1, scheme="BAOAB"),
+        ValueError,
+        ("scheme", "'BAOAB'", "splitting"),
+    ),
     "rotation, not skew": Case(
         lambda: ex.dynamics.irreversible_langevin(jnp.eye(2)), ValueError, ("rotation", "skew")
     ),

@@ -1,0 +1,172 @@
+"""Covariance-controlled adaptive Langevin dynamics."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
+from ergodax.integrator import flows
+from ergodax.integrator.nogin import damped_kick, known_covariance
+from ergodax.integrator.splitting import Thermostat
+from ergodax.kernel import Info, Kernel, State, kinetic_temperature, report_step
+from ergodax.recipe.dynamics.momentum import draw_momentum, thermostat_start
+from ergodax.recipe.operators import Operator, as_definite
+from ergodax.schedule import as_schedule
+from ergodax.schedule.constant import Schedule
+
+SCHEMES = ("euler", "splitting")
+# The new position and auxiliary variables, the estimate, and the estimator's next state.
+Moved = tuple[PyTree, dict[str, PyTree], Estimate, Any]
+
+
+class CovarianceControlled(Kernel):
+    """The kernel that `ccadl` returns."""
+
+    gradient: GradientEstimator
+    step_size: Schedule
+    friction: Schedule
+    temperature: Schedule
+    mass: Operator
+    thermal_mass: float | None = eqx.field(static=True)
+    scheme: str = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+        """Draw r ~ N(0, T M); zeta = A."""
+        position = tree.freeze(position)
+        key_momentum, key_gradient = jax.random.split(key)
+        start = jnp.int32(0)
+        momentum = draw_momentum(key_momentum, position, self.mass, self.temperature(start))
+        thermostat = thermostat_start(self.friction(start), position, per_coordinate=False)
+        auxiliary = {"momentum": momentum, "thermostat": thermostat}
+        gradient = self.gradient.init(key_gradient, position)
+        return State(position, auxiliary, gradient, None, start)
+
+    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """One gradient, and the scheme's order of the parts."""
+        h, temperature = self.step_size(state.step), self.temperature(state.step)
+        move = self._euler if self.scheme == "euler" else self._split
+        position, auxiliary, estimate, gradient = move(
+            key, state, h, self.friction(state.step), temperature
+        )
+        momentum = auxiliary["momentum"]
+        kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
+        info = report_step(estimate, position, h, kinetic_temperature=kinetic)
+        return State(position, auxiliary, gradient, None, state.step + 1), info
+
+    def _euler(
+        self, key: PRNGKeyArray, state: State, h: Any, friction: Any, temperature: Any
+    ) -> Moved:
+        key_gradient, key_noise = jax.random.split(key)
+        momentum, zeta = state.auxiliary["momentum"], state.auxiliary["thermostat"]
+        velocity = self.mass.solve(momentum)
+        position = tree.add_scaled(state.position, h, velocity)
+        estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, position)
+        drag = known_covariance(estimate, self.gradient, "ccadl").mv(velocity)
+        noise = draw_momentum(key_noise, momentum, self.mass, temperature)
+        kept = tree.scale(1.0 - tree.cast(h, zeta) * zeta, momentum)
+        kicked = flows.kick(kept, estimate.gradient, h)
+        damped = tree.add_scaled(kicked, -(h**2) / (2.0 * temperature), drag)
+        momentum = tree.add_scaled(damped, jnp.sqrt(2.0 * friction * h), noise)
+        zeta = self._heat(zeta, momentum, temperature, h)
+        return position, {"momentum": momentum, "thermostat": zeta}, estimate, gradient
+
+    def _split(
+        self, key: PRNGKeyArray, state: State, h: Any, friction: Any, temperature: Any
+    ) -> Moved:
+        key_gradient, key_noise = jax.random.split(key)
+        position, zeta = state.position, state.auxiliary["thermostat"]
+        estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, position)
+        _, momentum = damped_kick(
+            state.auxiliary["momentum"],
+            tree.scale(-0.5 * h, estimate.gradient),
+            self.mass,
+            known_covariance(estimate, self.gradient, "ccadl"),
+            weight=h**2 / (4.0 * temperature),
+        )
+        position = flows.drift(position, momentum, self.mass, 0.5 * h)
+        zeta = self._heat(zeta, momentum, temperature, 0.5 * h)
+        momentum = flows.thermostatted_noise(
+            key_noise, momentum, zeta, self.mass, friction, temperature, h
+        )
+        zeta = self._heat(zeta, momentum, temperature, 0.5 * h)
+        position = flows.drift(position, momentum, self.mass, 0.5 * h)
+        return position, {"momentum": momentum, "thermostat": zeta}, estimate, gradient
+
+    def _heat(self, zeta: Array, momentum: PyTree, temperature: Any, t: Any) -> Array:
+        inertia = Thermostat(self.thermal_mass).inertia(momentum)
+        return flows.thermostat_drift(
+            zeta, momentum, self.mass, inertia, temperature, t, per_coordinate=False
+        )
+
+
+def ccadl(
+    gradient: GradientEstimator,
+    step_size: Any,
+    friction: Any = 1.0,
+    *,
+    mass: Any = 1.0,
+    temperature: Any = 1.0,
+    thermal_mass: float | None = None,
+    scheme: str = "euler",
+) -> CovarianceControlled:
+    """Adaptive Langevin dynamics with the gradient's noise damped by its covariance (Shang et al.).
+
+    State: position x, momentum r, thermostat zeta. H = U + r^T M^-1 r / 2 + mu (zeta - A)^2 / 2,
+    D = diag(0, A M + (h / 2T) V, 0), Q[r, x] = I, Q[r, zeta] = r / mu. In continuous time, V the
+    covariance of the gradient estimate, which may depend on x:
+        dx = M^-1 r dt,   dzeta = (r^T M^-1 r - d T) / mu dt,
+        dr = -grad U dt - (h / 2T) V M^-1 r dt - zeta r dt + sqrt(2 A T M) dW + sqrt(h V) dW'
+    where dW' is the gradient's own noise: the friction beside it takes out what it brings, and
+    the thermostat has only to absorb the error of V. Update, with g an estimate of grad U:
+        euler:      x+ = x + h M^-1 r
+                    r+ = r - h g(x+) - (h^2 / 2T) V M^-1 r - h zeta r + N(0, 2 A h T M)
+                    zeta+ = zeta + h (r+^T M^-1 r+ - d T) / mu
+        splitting:  K(h) A(h/2) D(h/2) O(h) D(h/2) A(h/2), with A, D and O of `sgnht` and the kick
+                    K: r+ = 2 M w - r,   w = (M + (h^2 / 4T) V)^-1 (r - (h/2) g(x))
+
+    "euler", as published, is first order: its thermostat holds a biased kinetic energy at T. On a
+    Gaussian with a heavy thermostat the variance of x is too small by the factor
+    1 - h (zeta + h V / 2T) / 2, for M = I. It is unstable where h zeta + h^2 V / 2T nears 2.
+    "splitting" is second order in x, with V known, and its kick is stable for every V.
+
+    Args:
+        gradient: an estimator that knows its covariance. Shang et al. average the batches'
+            covariances over the run: that belongs to the estimator.
+        step_size: h, a positive number or a schedule.
+        friction: A > 0, a rate: how much noise is injected, and where zeta starts.
+        mass: M: number, vector, matrix or operator, positive definite.
+        temperature: T > 0, a number or a schedule.
+        thermal_mass: mu; by default the dimension. A light one in few dimensions lets zeta swing
+            by sqrt(T / mu), and "euler" may then run away.
+        scheme: "euler" or "splitting".
+
+    Returns:
+        A kernel whose states have "momentum" and "thermostat" in `auxiliary`; one gradient a
+        step.
+
+    Raises:
+        TypeError: not an estimator, or an argument that is not a number.
+        ValueError: a number out of range, an unknown scheme, or, at the first step, an estimator
+            that does not know its covariance.
+
+    Reference:
+        Shang, Zhu, Leimkuhler and Storkey, Covariance-controlled adaptive Langevin thermostat
+        for large-scale Bayesian sampling, 2015.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme must be one of {SCHEMES}, not {scheme!r}.")
+    if thermal_mass is not None and not thermal_mass > 0:
+        raise ValueError(f"thermal_mass must be positive, not {thermal_mass}.")
+    return CovarianceControlled(
+        check_estimator(gradient),
+        as_schedule(step_size, "step_size"),
+        as_schedule(friction, "friction"),
+        as_schedule(temperature, "temperature"),
+        as_definite(mass, "mass"),
+        thermal_mass,
+        scheme,
+    )
