@@ -17,6 +17,8 @@ Vector = Float[Array, " d"]
 Drift = Callable[[Vector], Vector]
 Product = Callable[[Vector, Vector], Vector]  # (z, v) -> A(z) v
 
+# Derivatives of derivatives make large programs for a few points: compiling is most of the time.
+IN_HASTE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 LARGEST = 256  # variables; the residual costs d^2 products with D
 
 
@@ -31,6 +33,11 @@ def check_size(size: int) -> None:
             f"the state has {size} numbers, and the residual is exact only up to {LARGEST}. The "
             "recipe is the same in fewer dimensions: verify it there."
         )
+
+
+def compiled(function: Callable) -> Callable:
+    """Compile a function that will be called once, without what makes it fast to run."""
+    return jax.jit(function, compiler_options=IN_HASTE)
 
 
 class Equation(NamedTuple):
@@ -107,11 +114,11 @@ def residual_at(equation: Equation, z: Vector) -> Residual:
 
 def residuals(equation: Equation, points: Float[Array, "n d"]) -> Residual:
     """The residual at each point."""
-    return jax.jit(lambda p: jax.lax.map(lambda z: residual_at(equation, z), p))(points)
+    return compiled(lambda p: jax.lax.map(lambda z: residual_at(equation, z), p))(points)
 
 
 def matrices(product: Product, points: Float[Array, "n d"]) -> Float[Array, "n d d"]:
     """A(z) at each point."""
     basis = jnp.eye(points.shape[1], dtype=points.dtype)
     columns = jax.vmap(product, in_axes=(None, 0), out_axes=1)
-    return jax.jit(lambda p: jax.lax.map(lambda z: columns(z, basis), p))(points)
+    return compiled(lambda p: jax.lax.map(lambda z: columns(z, basis), p))(points)

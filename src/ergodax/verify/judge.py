@@ -14,6 +14,7 @@ from ergodax.verify.equation import (
     Product,
     Residual,
     Vector,
+    compiled,
     divergence,
     flow_out,
     matrices,
@@ -143,7 +144,7 @@ def _added(case: Case, fields: list[Drift]) -> Float[Array, "fields n"]:
     def gains(z: Vector) -> Float[Array, " fields"]:
         return jnp.stack([flow_out(case.equation, field, z) for field in fields])
 
-    return jax.jit(lambda points: jax.lax.map(gains, points).T)(case.points)
+    return compiled(lambda points: jax.lax.map(gains, points).T)(case.points)
 
 
 def _least_curl(equation: Equation) -> Callable[[Vector, Vector], Vector]:
@@ -161,7 +162,7 @@ def _least_curl(equation: Equation) -> Callable[[Vector, Vector], Vector]:
 def _has_divergence(case: Case, found: Residual) -> bool:
     products = [case.equation.diffusion] + ([case.curl] if case.curl is not None else [])
 
-    @jax.jit
+    @compiled
     def largest(points: Points) -> Float[Array, ""]:
         sizes = [jax.vmap(lambda z, p=p: jnp.abs(divergence(p, z)))(points) for p in products]
         return case.equation.temperature * jnp.max(jnp.stack(sizes))

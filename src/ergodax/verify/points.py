@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ergodax.verify.equation import compiled
+
 ROUNDS = 400
 
 
@@ -64,7 +66,7 @@ def draw_points(
             jnp.where(accepted, then, now),
         ), None
 
-    @jax.jit
+    @compiled
     def walk(z: Array) -> Array:
         keys = jax.random.split(key_walk, ROUNDS)
         first = jnp.nan_to_num(value(z), nan=jnp.inf)

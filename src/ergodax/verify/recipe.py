@@ -20,6 +20,7 @@ from ergodax.verify.equation import (
     Product,
     Vector,
     check_size,
+    compiled,
     divergence,
     matrices,
 )
@@ -261,7 +262,7 @@ def _gamma_used(flat: Flat, points: Float[Array, "n d"], key: PRNGKeyArray, tole
     """The mean of the Gamma that the samplers use, and its relative distance from div(D + Q)."""
     keys = jax.random.split(key, (len(points), PROBES))
 
-    @jax.jit
+    @compiled
     def look(points: Float[Array, "n d"]) -> tuple[Array, Array, Array]:
         drift = jax.vmap(flat.drift)(points)
         # Where Gamma needs no key, this costs no more than one of the draws.
