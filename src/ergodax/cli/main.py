@@ -8,6 +8,7 @@ from rich.console import Console
 
 from ergodax import __version__
 from ergodax.cli.reproduce import reproduce_app
+from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
 from ergodax.errors import DivergenceError
 
@@ -21,6 +22,7 @@ app = App(
 )
 app.command(run_app)
 app.command(reproduce_app)
+reproduce_app.command(mnist)
 
 
 def main() -> None:

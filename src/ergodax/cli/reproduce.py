@@ -14,9 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ergodax.apps.reproduce import autocorrelation as times
 from ergodax.apps.reproduce import figure2 as second
 from ergodax.apps.reproduce import figure3 as third
-from ergodax.apps.reproduce import pages
+from ergodax.apps.reproduce import mixture as means
+from ergodax.apps.reproduce import noise_pages, orders, pages
 
 reproduce_app = App(
     name="reproduce",
@@ -102,6 +104,72 @@ def figure3(*, options: ReproduceOptions = DEFAULTS) -> None:
             "relative bias, and effective draws per 1000 gradients": pages.mixing_table(result)
         },
         pages.write_figure3,
+    )
+
+
+@reproduce_app.command
+def noise_orders(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Matthews and Weare (2018), section 5.1: what gradient noise does to a law, by step size.
+
+    NOGIN, SGHMC, CC-ADL, SGNHT, BAOAB, SGLD and mSGLD on N(0, 1) and on (x² - 1)²/4, with noise
+    that depends on the position: exact laws, their orders in h, and error by gradients spent.
+
+    Example: ergodax reproduce noise-orders --quick
+    """
+    size = orders.QUICK if options.quick else orders.Size()
+    _run(
+        "noise-orders",
+        options,
+        lambda say: orders.run(size, options.seed, options.progress, say),
+        lambda result: {
+            "orders in h of the errors of the variance, of E x⁴ and in total variation": (
+                noise_pages.slopes_table(result)
+            ),
+            f"chains on (x² - 1)²/4 at h = {orders.RACE:g}": noise_pages.race_table(result),
+        },
+        noise_pages.write_orders,
+    )
+
+
+@reproduce_app.command
+def autocorrelation(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Matthews and Weare (2018), section 4.3: autocorrelation under NOGIN by gradient noise.
+
+    On N(0, 1) without friction, at three step sizes: from the matrix of a step, by the closed
+    form of the slow mode, as printed, and by ArviZ on chains.
+
+    Example: ergodax reproduce autocorrelation --quick
+    """
+    size = times.QUICK if options.quick else times.Size()
+    _run(
+        "autocorrelation",
+        options,
+        lambda say: times.run(size, options.seed, options.progress, say),
+        lambda result: {"autocorrelation time in steps": noise_pages.times_table(result)},
+        noise_pages.write_autocorrelation,
+    )
+
+
+@reproduce_app.command
+def mixture(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Matthews and Weare (2018), section 5.2: a mixture's means, by batch size and passes.
+
+    NOGIN with the exact covariance of the gradient, with a moving average and with each batch's
+    own, SGHMC and BAOAB, against quadrature.
+
+    Example: ergodax reproduce mixture --quick
+    """
+    size = means.QUICK if options.quick else means.Size()
+    _run(
+        "mixture",
+        options,
+        lambda say: means.run(size, options.seed, options.progress, say),
+        lambda result: {
+            "relative error of the posterior's second moments, by batch size": (
+                noise_pages.errors_table(result)
+            )
+        },
+        noise_pages.write_mixture,
     )
 
 

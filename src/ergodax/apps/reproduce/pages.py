@@ -17,6 +17,9 @@ from ergodax.apps.reproduce.divergences import Measured
 TITLES = {
     "figure2": "Ma, Chen and Fox (2015), Figure 2: which samplers have the right law",
     "figure3": "Ma, Chen and Fox (2015), Figure 3, left: who mixes best",
+    "noise-orders": "Matthews and Weare (2018), 5.1: what gradient noise does to a law",
+    "autocorrelation": "Matthews and Weare (2018), 4.3: autocorrelation by gradient noise",
+    "mixture": "Matthews and Weare (2018), 5.2: a mixture's means by batch size and passes",
 }
 REVERSE = "reverse"
 KL_TITLE = "1000 KL(target || sampler) by h, the reverse, and E x² at h → 0"
@@ -81,7 +84,7 @@ def write_figure2(result: figure2.Result, folder: Path) -> dict[str, Path]:
         The paths by name.
     """
     sections = [
-        ("Verdicts", _list(result.verdicts)),
+        ("Verdicts", sentences_list(result.verdicts)),
         (KL_TITLE, report.text_table(laws_table(result))),
         (
             "The metric as printed on the double well",
@@ -96,7 +99,9 @@ def write_figure2(result: figure2.Result, folder: Path) -> dict[str, Path]:
         "sampler without Γ (dashed). Right: Kullback-Leibler divergence, with two standard errors."
     )
     picture = pictures.show_figure2(result)
-    return _write(folder, "figure2", picture, caption, result.table, result.facts, sections)
+    return write_experiment(
+        folder, "figure2", picture, caption, result.table, result.facts, sections
+    )
 
 
 def write_figure3(result: figure3.Result, folder: Path) -> dict[str, Path]:
@@ -106,7 +111,7 @@ def write_figure3(result: figure3.Result, folder: Path) -> dict[str, Path]:
         The paths by name.
     """
     sections = [
-        ("Verdicts", _list(result.verdicts)),
+        ("Verdicts", sentences_list(result.verdicts)),
         ("At the best step size", report.text_table(mixing_table(result))),
         ("All step sizes tried", report.data_frame(result.grid)),
     ]
@@ -115,10 +120,12 @@ def write_figure3(result: figure3.Result, folder: Path) -> dict[str, Path]:
         "1000 gradients; hollow with exact gradients, filled with noisy ones."
     )
     picture = pictures.show_figure3(result)
-    return _write(folder, "figure3", picture, caption, result.grid, result.facts, sections)
+    return write_experiment(
+        folder, "figure3", picture, caption, result.grid, result.facts, sections
+    )
 
 
-def _write(
+def write_experiment(
     folder: Path,
     name: str,
     picture: Any,
@@ -127,6 +134,20 @@ def _write(
     facts: dict[str, Any],
     sections: list[tuple[str, str]],
 ) -> dict[str, Path]:
+    """Write NAME.png, NAME.csv, facts.json and report.html.
+
+    Args:
+        folder: made if it does not exist.
+        name: of the experiment.
+        picture: a figure.
+        caption: of it.
+        table: for the CSV.
+        facts: everything that is a number.
+        sections: of the report, each a title and HTML.
+
+    Returns:
+        The paths by name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = {
         "picture": folder / f"{name}.png",
@@ -158,5 +179,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _list(sentences: list[str]) -> str:
+def sentences_list(sentences: list[str]) -> str:
+    """An HTML list."""
     return "<ul>" + "".join(f"<li>{html.escape(s, quote=False)}</li>" for s in sentences) + "</ul>"

@@ -20,7 +20,8 @@ STYLES = {
 HEADS = {0.0: "exact gradients", problem.NOISE: f"noisy gradients, variance {problem.NOISE:g}"}
 
 
-def _panels(rows: int, columns: int) -> tuple[Any, Any]:
+def panels(rows: int, columns: int) -> tuple[Any, Any]:
+    """A figure and its axes, an array of rows and columns."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -32,7 +33,7 @@ def _panels(rows: int, columns: int) -> tuple[Any, Any]:
 
 def show_figure2(result: figure2.Result) -> Any:
     """A row for each target: densities at h = 0, and divergences as h goes to 0."""
-    figure, axes = _panels(len(CASES), 3)
+    figure, axes = panels(len(CASES), 3)
     for row, case in zip(axes, CASES, strict=True):
         _densities(row[0], result, case)
         for axis, noise in zip(row[1:], HEADS, strict=True):
@@ -82,7 +83,7 @@ def _divergences(axis: Any, result: figure2.Result, case: Case, noise: float) ->
 
 def show_figure3(result: figure3.Result) -> Any:
     """The first steps of each sampler over the target's contours, and how well it mixes."""
-    figure, axes = _panels(2, 2)
+    figure, axes = panels(2, 2)
     steps = result.table[result.table["noise"] > 0].set_index("sampler")["step_size"]
     for axis, name in zip(axes.flat, figure3.SAMPLERS, strict=False):
         _contours(axis)
