@@ -15,7 +15,7 @@ run: .venv/app ## the posterior of a logistic regression on handwritten digits, 
 	$(BIN)/ergodax run digits
 
 test: .venv/app .venv/test ## all tests, law tests included
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: .venv/app .venv/test .venv/lint ## ruff, pyright, import-linter
 	$(BIN)/ruff check .

@@ -15,6 +15,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def programs_of_one_module():
+    """Thousands of compiled programs in one process exhaust its memory maps and kill it."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     """Double precision for tests of numerics."""
