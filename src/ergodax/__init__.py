@@ -42,7 +42,7 @@ from ergodax.sampler import (
     sgrhmc,
     sgrld,
 )
-from ergodax.target import Posterior, Target
+from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
 from ergodax.tree import normal_like
 
@@ -62,6 +62,7 @@ __all__ = [
     "LowRank",
     "Metric",
     "Minibatch",
+    "Mode",
     "NoisyGradient",
     "Operator",
     "Posterior",
@@ -79,6 +80,7 @@ __all__ = [
     "diagnostics",
     "dynamics",
     "euler_maruyama",
+    "find_mode",
     "hmc",
     "langevin",
     "msgld",

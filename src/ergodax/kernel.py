@@ -49,6 +49,7 @@ class Info(eqx.Module):
         accepted: whether the proposal was accepted, likewise.
         feasible: False where noise compensation asked for a negative variance, so that the step
             does not have the law it should; `sample` stops there.
+        sampling: False in the exploring stage of a cycle, whose positions are not draws.
         clipped: True where it did and the sampler was told to inject none instead.
     """
 
@@ -61,6 +62,7 @@ class Info(eqx.Module):
     acceptance: Float[Array, ""] | None = None
     accepted: Bool[Array, ""] | None = None
     feasible: Bool[Array, ""] | None = None
+    sampling: Bool[Array, ""] | None = None
     clipped: Bool[Array, ""] | None = None
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.tune import find_mode, whiten
+from ergodax.target.mode import find_mode
+from ergodax.tune import whiten
 
 
 def linear_model(size=400, dimension=4, seed=3):

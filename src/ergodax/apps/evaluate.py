@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from ergodax.apps.regression import Fit, draws_of
 from ergodax.apps.tables import Table
-from ergodax.diagnostics.summary import summarise
+from ergodax.driver.summary import summarise
 
 
 @dataclasses.dataclass(frozen=True)

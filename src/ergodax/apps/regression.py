@@ -20,7 +20,8 @@ from ergodax.gradient import FullGradient, KnownCovariance, Minibatch
 from ergodax.recipe import Diagonal
 from ergodax.sampler import hmc, sghmc
 from ergodax.target import Posterior
-from ergodax.tune import Mode, Whitening, find_mode, whiten
+from ergodax.target.mode import Mode, find_mode
+from ergodax.tune import Whitening, whiten
 
 FRICTION = 2.0  # critical damping of unit curvature
 RELAXATIONS = 10  # of burn-in, from starts over-dispersed by half

@@ -1,5 +1,3 @@
-"""What a run's draws say about themselves, by ArviZ."""
+"""What a run says about itself: temperature, Stein discrepancy, autocorrelation, bias."""
 
-from ergodax.diagnostics.summary import summarise
-
-__all__ = ["summarise"]
+__all__: list[str] = []

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.diagnostics.summary import summarise
 from ergodax.driver import storage
+from ergodax.driver.summary import summarise
 
 
 class Samples(eqx.Module):

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import ergodax as ex
 from ergodax.apps.reproduce.divergences import Measured
-from ergodax.tune import find_mode
+from ergodax.target.mode import find_mode
 
 NUM_DATA = 1024
 MEANS = (-2.0, 0.0, 2.5)

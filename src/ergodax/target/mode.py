@@ -1,4 +1,4 @@
-"""Find the mode of a posterior, where whitening and control variates are centred."""
+"""The mode of a posterior, where whitening and control variates are centred."""
 
 from typing import Any
 

@@ -1,0 +1,3 @@
+"""Metropolis tests on subsets of the data."""
+
+__all__: list[str] = []
