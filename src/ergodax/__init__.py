@@ -1,9 +1,10 @@
 """ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
 
-from ergodax import data, diagnostics, schedule, tree, verify
+from ergodax import data, diagnostics, exact, postprocess, schedule, tree, verify
 from ergodax.driver import Samples, sample
 from ergodax.errors import DivergenceError
 from ergodax.gradient import (
+    ControlVariate,
     Estimate,
     FullGradient,
     GradientEstimator,
@@ -29,11 +30,13 @@ from ergodax.recipe import (
 from ergodax.sampler import (
     ccadl,
     counterexamples,
+    cyclical,
     hmc,
     langevin,
     msgld,
     nogin,
     psgld,
+    replica_exchange,
     rmhmc,
     sgfs,
     sghmc,
@@ -50,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Column",
+    "ControlVariate",
     "Dense",
     "Diagonal",
     "DivergenceError",
@@ -76,17 +80,21 @@ __all__ = [
     "Thermostat",
     "ccadl",
     "counterexamples",
+    "cyclical",
     "data",
     "diagnostics",
     "dynamics",
     "euler_maruyama",
+    "exact",
     "find_mode",
     "hmc",
     "langevin",
     "msgld",
     "nogin",
     "normal_like",
+    "postprocess",
     "psgld",
+    "replica_exchange",
     "rmhmc",
     "sample",
     "schedule",

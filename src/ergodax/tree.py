@@ -5,8 +5,10 @@ float32 state. Leaves that are not arrays (the activation function of a network,
 kept in the tree's structure by `freeze` and given back to the user's functions by `thaw`.
 """
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -187,7 +189,55 @@ def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
         key: a fresh key.
         tree: any tree of floating-point arrays; only its shapes and dtypes matter.
     """
-    return _random_like(jax.random.normal, key, tree)
+    source = _source.get()
+    return _random_like(jax.random.normal, key, tree) if source is None else source(key, tree)
+
+
+# Two chains are coupled by the numbers that one of them drew; see `diagnostics.coupling`.
+_source: contextvars.ContextVar[Callable | None] = contextvars.ContextVar("source", default=None)
+
+
+@contextlib.contextmanager
+def recorded_normals() -> Iterator[list[PyTree]]:
+    """While active, every tree that `normal_like` draws is also put into the list it gives."""
+    drawn: list[PyTree] = []
+
+    def record(key: PRNGKeyArray, tree: PyTree) -> PyTree:
+        drawn.append(_random_like(jax.random.normal, key, tree))
+        return drawn[-1]
+
+    token = _source.set(record)
+    try:
+        yield drawn
+    finally:
+        _source.reset(token)
+
+
+@contextlib.contextmanager
+def given_normals(normals: list[PyTree]) -> Iterator[None]:
+    """While active, `normal_like` returns these trees in their order instead of drawing.
+
+    Args:
+        normals: as many as will be asked for, in the shapes that will be asked for.
+
+    Raises:
+        ValueError: more, fewer or others are asked for.
+    """
+    left = iter(normals)
+
+    def give(key: PRNGKeyArray, tree: PyTree) -> PyTree:
+        normal = next(left, None)
+        if jax.tree.structure(normal) != jax.tree.structure(tree):
+            raise ValueError(f"other normal trees were asked for than the {len(normals)} given.")
+        return normal
+
+    token = _source.set(give)
+    try:
+        yield
+    finally:
+        _source.reset(token)
+    if next(left, None) is not None:
+        raise ValueError(f"fewer normal trees were asked for than the {len(normals)} given.")
 
 
 def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:

@@ -1,3 +1,30 @@
 """What a run says about itself: temperature, Stein discrepancy, autocorrelation, bias."""
 
-__all__: list[str] = []
+from ergodax.diagnostics.autocorrelation import (
+    Efficiency,
+    autocorrelation,
+    efficiency,
+    ess,
+    integrated_autocorrelation_time,
+    r_hat,
+)
+from ergodax.diagnostics.bias import BiasReport, batch_bias, bias
+from ergodax.diagnostics.stein import SteinDiscrepancy, kernel_stein_discrepancy
+from ergodax.diagnostics.temperature import Temperature, TemperatureReport, temperature
+
+__all__ = [
+    "BiasReport",
+    "Efficiency",
+    "SteinDiscrepancy",
+    "Temperature",
+    "TemperatureReport",
+    "autocorrelation",
+    "batch_bias",
+    "bias",
+    "efficiency",
+    "ess",
+    "integrated_autocorrelation_time",
+    "kernel_stein_discrepancy",
+    "r_hat",
+    "temperature",
+]

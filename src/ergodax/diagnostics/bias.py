@@ -1,0 +1,233 @@
+"""The bias of a finite step size or batch, measured by running at two of them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax.diagnostics.coupling import Coupled
+from ergodax.driver import Samples, sample
+from ergodax.driver.summary import summarise
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasReport:
+    """What `bias` and `batch_bias` return; `str` is the table.
+
+    Attributes:
+        table: a pandas DataFrame, rows (component, "mean") and (component, "sd"). Columns:
+            `estimate` and `mcse` of the finer run; `bias` of the finer run and its standard error
+            `bias_error`; `bias_coarse`, of the coarser run; `extrapolated`, the estimate without
+            the bias, and its standard error `error`.
+        coarse: the coarser setting, a step size or batch size.
+        fine: the finer.
+        evaluations: gradients of single examples that both runs took.
+    """
+
+    table: Any
+    coarse: int | float
+    fine: int | float
+    evaluations: int
+
+    def worst(self) -> float:
+        """The largest |bias| + 2 standard errors of the finer run, in posterior sds."""
+        sds = self.table["estimate"].xs("sd", level=1)
+        scale = self.table.index.get_level_values(0).map(sds)
+        return float(((self.table["bias"].abs() + 2.0 * self.table["bias_error"]) / scale).max())
+
+    def __str__(self) -> str:
+        """The table, under a line that says what was compared."""
+        head = f"{self.coarse:g} against {self.fine:g}; {self.evaluations:,} gradient evaluations"
+        return f"{head}\n{self.table.to_string(float_format=lambda x: f'{x:.4g}')}"
+
+
+def bias(
+    make_kernel: Callable[[float], Any],
+    position: PyTree,
+    step_size: float,
+    num_steps: int,
+    *,
+    key: Any,
+    order: int | float = 1,
+    function: Callable[[PyTree], PyTree] | None = None,
+    num_chains: int = 4,
+    burn_in: int = 0,
+    thin: int = 1,
+    couple: bool = True,
+    progress: bool = True,
+) -> BiasReport:
+    """Measure the bias of a step size: run at h and h / 2 with common random numbers.
+
+    Where the bias is c h^p, the averages f_h and f_(h/2) give c (h/2)^p =
+    (f_h - f_(h/2)) / (2^p - 1), and subtracting it extrapolates (Richardson). A step size's bias
+    has two parts, that of the discretisation and that of the gradient's noise; halving h shrinks
+    both.
+
+    Args:
+        make_kernel: step size -> kernel.
+        position: where all chains start.
+        step_size: h of the coarser run.
+        num_steps: steps of size h of each chain after burn-in; the finer run takes twice as many.
+        key: a key of `jax.random.key`.
+        order: p: 1 for Euler schemes and for noise that is not compensated, 2 for BAOAB with
+            exact gradients and for NOGIN.
+        function: position -> what to look at, any tree of arrays; by default the position.
+        num_chains: independent pairs of chains.
+        burn_in: steps of size h before the first that counts.
+        thin: steps of size h to a draw.
+        couple: drive both runs by the same normal numbers: chains that contract towards each other
+            then differ by their bias and little else. Not for samplers that draw normal numbers
+            inside a compiled loop or condition of their own.
+        progress: show a bar.
+
+    Returns:
+        A BiasReport.
+
+    Raises:
+        ValueError: a step size or order that is not positive, or a sampler that can't be coupled.
+        DivergenceError: from `sample`.
+    """
+    if not step_size > 0:
+        raise ValueError(f"step_size must be positive, not {step_size!r}.")
+    if not order > 0:
+        raise ValueError(f"order must be positive, not {order!r}. Try 1.")
+    kernel = Coupled(make_kernel(step_size), make_kernel(0.5 * step_size), 2, couple)
+    run = {"num_chains": num_chains, "burn_in": burn_in, "thin": thin, "progress": progress}
+    samples = sample(kernel, position, num_steps, key=key, collect=_collect(function), **run)
+    table = _table(samples, 1.0 / (2.0**order - 1.0))
+    return BiasReport(table, step_size, 0.5 * step_size, _cost(samples, thin))
+
+
+def batch_bias(
+    make_kernel: Callable[[int], Any],
+    position: PyTree,
+    batch_size: int,
+    num_steps: int,
+    *,
+    key: Any,
+    num_data: int | None = None,
+    function: Callable[[PyTree], PyTree] | None = None,
+    num_chains: int = 4,
+    burn_in: int = 0,
+    thin: int = 1,
+    couple: bool = True,
+    progress: bool = True,
+) -> BiasReport:
+    """Measure the bias that a batch brings: run with n and 2 n examples at one step size.
+
+    The noise's part of the bias is linear in the gradient's covariance, so proportional to
+    1/n - 1/N for batches without replacement and to 1/n with. What it is extrapolated to is the
+    full gradient at the same step size, whose own bias is for `bias` to measure.
+
+    Args:
+        make_kernel: batch size -> kernel.
+        position: where all chains start.
+        batch_size: n of the coarser run.
+        num_steps: steps of each chain after burn-in.
+        key: a key of `jax.random.key`.
+        num_data: N, for batches without replacement; None for batches with replacement.
+        function: see `bias`.
+        num_chains: independent pairs of chains.
+        burn_in: steps before the first that counts.
+        thin: steps to a draw.
+        couple: see `bias`.
+        progress: show a bar.
+
+    Returns:
+        A BiasReport.
+
+    Raises:
+        ValueError: a batch size below 1 or above N / 2, or a sampler that can't be coupled.
+        DivergenceError: from `sample`.
+    """
+    rows = np.inf if num_data is None else num_data
+    if not 1 <= batch_size <= rows / 2:
+        raise ValueError(f"batch_size must lie between 1 and num_data / 2, not {batch_size!r}.")
+    kernel = Coupled(make_kernel(batch_size), make_kernel(2 * batch_size), 1, couple)
+    run = {"num_chains": num_chains, "burn_in": burn_in, "thin": thin, "progress": progress}
+    samples = sample(kernel, position, num_steps, key=key, collect=_collect(function), **run)
+    table = _table(samples, 1.0 - 2.0 * batch_size / rows)
+    return BiasReport(table, batch_size, 2 * batch_size, _cost(samples, thin))
+
+
+class _Collect(eqx.Module):
+    """What a user's function makes of both chains' positions."""
+
+    function: Callable[[PyTree], PyTree]
+
+    def __call__(self, positions: dict[str, PyTree]) -> dict[str, PyTree]:
+        return {name: self.function(position) for name, position in positions.items()}
+
+
+def _collect(function: Callable[[PyTree], PyTree] | None) -> _Collect | None:
+    return None if function is None else _Collect(function)
+
+
+def _cost(samples: Samples, thin: int) -> int:
+    return thin * int(np.sum(samples.info.evaluations, dtype=np.int64))
+
+
+def _table(samples: Samples, share: float) -> Any:
+    """The rows of both kinds; the finer run's bias is `share` times the difference of the two."""
+    import pandas as pd
+
+    def of(name: str) -> dict[str, np.ndarray]:
+        """One run's draws, float64; a single quantity is called by no name but the run's."""
+        named = samples.named().items()
+        return {
+            k.removeprefix(name).lstrip("."): np.asarray(v, np.float64)
+            for k, v in named
+            if k.split(".")[0] == name
+        }
+
+    tables = {}
+    coarse, fine = of("coarse"), of("fine")
+    for kind, series in (("mean", _identity), ("sd", _squares)):
+        f = {name or "position": series(x, coarse[name]) for name, x in fine.items()}
+        c = {name or "position": series(coarse[name], x) for name, x in fine.items()}
+        tables[kind] = _rows(c, f, share)
+    # The mean of the squares differs from the sd by the same number in both runs.
+    sds = summarise({name or "position": x for name, x in fine.items()})["sd"]
+    shift = sds - tables["sd"]["estimate"]
+    tables["sd"][["estimate", "extrapolated"]] = tables["sd"][["estimate", "extrapolated"]].add(
+        shift, axis=0
+    )
+    table = pd.concat(tables).swaplevel()
+    return table.loc[[(name, kind) for name in sds.index for kind in tables]]
+
+
+def _rows(coarse: dict[str, np.ndarray], fine: dict[str, np.ndarray], share: float) -> Any:
+    import pandas as pd
+
+    def part(weight: float) -> Any:
+        """Averages of fine + weight (fine - coarse), and their standard errors."""
+        combined = {name: f + weight * (f - coarse[name]) for name, f in fine.items()}
+        return summarise(combined)[["mean", "mcse"]]
+
+    own, gap = part(0.0), summarise({name: coarse[name] - f for name, f in fine.items()})
+    better = part(share)
+    return pd.DataFrame(
+        {
+            "estimate": own["mean"],
+            "mcse": own["mcse"],
+            "bias": share * gap["mean"],
+            "bias_error": share * gap["mcse"],
+            "bias_coarse": (1.0 + share) * gap["mean"],
+            "extrapolated": better["mean"],
+            "error": better["mcse"],
+        }
+    )
+
+
+def _identity(draws: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return draws
+
+
+def _squares(draws: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A series whose means in the two runs differ by the difference of the sds."""
+    pooled = sum(x.std(axis=(0, 1), keepdims=True) for x in (draws, other))
+    center = draws.mean(axis=(0, 1), keepdims=True)
+    return (draws - center) ** 2 / np.where(pooled > 0, pooled, 1.0)
