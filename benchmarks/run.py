@@ -10,14 +10,15 @@ from benchmarks import environment
 from benchmarks.report import Table
 from benchmarks.sections.chains import chains_table
 from benchmarks.sections.drawing import drawing_table
+from benchmarks.sections.nogin import nogin_table
 from benchmarks.sections.recipes import logistic_recipes, wide_recipes
 from benchmarks.sections.settings import FULL, QUICK, Settings
 from benchmarks.sections.size import size_table
 from benchmarks.sections.steps import main_table
 from benchmarks.tasks import logistic
 
-SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes")
-QUICK_SECTIONS = ("steps", "chains", "size", "drawing", "recipes")
+SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin")
+QUICK_SECTIONS = ("steps", "chains", "size", "drawing", "recipes", "nogin")
 
 READING = (
     "Times are microseconds; the first column is the best round, `median` the middle one.\n"
@@ -66,6 +67,8 @@ def _tables(settings: Settings, chosen: list[str] | tuple[str, ...]) -> Iterator
     if "recipes" in chosen:
         yield logistic_recipes(task, settings)
         yield wide_recipes(settings)
+    if "nogin" in chosen:
+        yield nogin_table(task, settings)
 
 
 def _markdown(facts: dict[str, str], tables: list[Table]) -> str:

@@ -4,6 +4,8 @@ from ergodax import data, diagnostics, exact, postprocess, schedule, tree, verif
 from ergodax.driver import Samples, sample
 from ergodax.errors import DivergenceError
 from ergodax.gradient import (
+    SAGA,
+    SVRG,
     ControlVariate,
     Estimate,
     FullGradient,
@@ -52,6 +54,8 @@ from ergodax.tree import normal_like
 __version__ = "0.1.0"
 
 __all__ = [
+    "SAGA",
+    "SVRG",
     "Column",
     "ControlVariate",
     "Dense",

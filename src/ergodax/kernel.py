@@ -40,15 +40,16 @@ class Info(eqx.Module):
 
     Attributes:
         step_size: the step size h of this step.
-        potential: the estimate of U that this step used, the whole data's.
-        gradient_norm: the Euclidean norm of the gradient estimate that this step used.
+        potential: the estimate of U that this step used, the whole data's; NaN where it made none.
+        gradient_norm: the Euclidean norm of the gradient estimate that this step used, likewise.
         kinetic_temperature: r^T M^-1 r / d at the end of the step; its mean is the temperature.
         finite: whether the new position is finite.
-        evaluations: gradients of single examples that this step computed.
+        evaluations: gradients or likelihoods of single examples that this step computed.
         acceptance: probability of acceptance, for samplers with a Metropolis test.
         accepted: whether the proposal was accepted, likewise.
-        feasible: False where noise compensation asked for a negative variance, so that the step
-            does not have the law it should; `sample` stops there.
+        feasible: False where the step does not have the law it should, because noise compensation
+            asked for a negative variance or a bound did not hold; `sample` stops there, and says
+            what the kernel's attribute `infeasible` says.
         sampling: False in the exploring stage of a cycle, whose positions are not draws.
         clipped: True where it did and the sampler was told to inject none instead.
     """

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 import ergodax as ex
+from conformance import subsets
 from conformance.positions import DIMENSION, flat, full, minibatch
 from ergodax.data import ShuffledEpochs
 from ergodax.integrator.splitting import Thermostat
@@ -86,14 +87,50 @@ def known() -> ex.KnownCovariance:
     return ex.KnownCovariance(minibatch(), 2.0)
 
 
+class Centred(ex.GradientEstimator):
+    """A control variate about one point, made anew for whatever tree the position is."""
+
+    target: ex.Posterior
+    order: int = eqx.field(static=True)
+
+    def init(self, key: Any, position: Any) -> Any:
+        return self._about(position).init(key, position)
+
+    def estimate(self, key: Any, state: Any, position: Any) -> Any:
+        return self._about(position).estimate(key, state, position)
+
+    def _about(self, position: Any) -> ex.ControlVariate:
+        centre, unravel = ex.tree.ravel(position)
+        return ex.ControlVariate(
+            self.target, 4, unravel(jnp.full_like(centre, 0.1)), order=self.order
+        )
+
+
 # A function of the step size each, so that the same kernel can be built with another one.
 KERNELS: dict[str, Callable[[float], Any]] = {
     "sgld": lambda h: ex.sgld(full(), h),
     "sgld, polynomial steps": lambda h: ex.sgld(full(), ex.schedule.Polynomial(h)),
+    "sgld, phases": lambda h: ex.sgld(
+        full(), h, temperature=ex.schedule.Phases([(1, 4.0), (None, ex.schedule.Polynomial(1.0))])
+    ),
     "sgld, cyclical steps": lambda h: ex.sgld(full(), ex.schedule.Cyclical(h, 4)),
     "sgld, minibatch": lambda h: ex.sgld(minibatch(), h),
     "sgld, with replacement": lambda h: ex.sgld(minibatch(replace=True), h),
     "sgld, shuffled epochs": lambda h: ex.sgld(minibatch(batching=ShuffledEpochs()), h),
+    "sgld, control variate": lambda h: ex.sgld(Centred(minibatch().target, 1), h),
+    "sghmc, control variate of order 2": lambda h: ex.sghmc(Centred(minibatch().target, 2), h),
+    "sgld, svrg": lambda h: ex.sgld(ex.SVRG(minibatch().target, 4, 2, chunk=7), h),
+    "sgld, saga": lambda h: ex.sgld(ex.SAGA(minibatch().target, 4), h),
+    "sghmc, saga, scores kept": lambda h: ex.sghmc(
+        ex.ScoreCovariance(ex.SAGA(minibatch().target, 4, replace=True), "diagonal", refresh=2),
+        h,
+        compensate=True,
+        clip=True,
+    ),
+    "langevin, svrg": lambda h: ex.langevin(ex.SVRG(minibatch().target, 4, 2, replace=True), h),
+    "nogin, svrg": lambda h: ex.nogin(
+        ex.ScoreCovariance(ex.SVRG(minibatch().target, 4, 3), "dense", rows="all"), h
+    ),
     "sgld, preconditioned": lambda h: ex.sgld(full(), h, preconditioner=WEIGHTS),
     "sgld, dense preconditioner": lambda h: ex.sgld(full(), h, preconditioner=MATRIX),
     "sgld, compensated": lambda h: ex.sgld(noisy(), h, compensate=True),
@@ -178,5 +215,29 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "recipe, nose_hoover per coordinate": lambda h: ex.euler_maruyama(
         ex.dynamics.nose_hoover(per_coordinate=True), full(), h, semi_implicit=True
     ),
+    "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),
+    "cyclical, resampled": lambda h: ex.cyclical(
+        ex.langevin, minibatch(replace=True), h, period=4, exploration=0.3, resample=True, mass=2.0
+    ),
+    "replica exchange": lambda h: ex.replica_exchange(
+        ex.sgld, minibatch(), h, temperatures=(1, 2, 4), swap_every=1
+    ),
+    "replica exchange, momenta": lambda h: ex.replica_exchange(
+        ex.langevin,
+        minibatch(replace=True),
+        [h, h / 2],
+        temperatures=(1, 3),
+        swap_every=2,
+        mass=WEIGHTS,
+    ),
+    "confidence": lambda h: subsets.confidence(h, covariance=MATRIX),
+    "confidence, proxies": subsets.confidence_with_proxies,
+    "austerity": lambda h: ex.exact.austerity(
+        subsets.model(), h, covariance=WEIGHTS, batch_size=4, growth=1.5
+    ),
+    "firefly": lambda h: subsets.firefly(h, mass=MATRIX, num_leapfrog_steps=2),
+    "firefly, tuned": lambda h: subsets.firefly(h, centre=np.full(5, 0.1), candidates=2),
+    "tuna": lambda h: subsets.tuna(h, chi=10.0),
+    "tuna, small blocks": lambda h: subsets.tuna(h, covariance=WEIGHTS, chi=10.0, block_size=3),
     "optax schedule": lambda h: ex.sgld(full(), optax.exponential_decay(h, 10, 0.5)),
 }

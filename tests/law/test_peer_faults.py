@@ -23,6 +23,7 @@ from .problems import line
 
 # `ergodax.integrator.euler_maruyama` is the function; its module has the same name.
 EULER = sys.modules[ex.euler_maruyama.__module__]
+EXCHANGE = sys.modules[ex.replica_exchange.__module__]
 
 
 def variances(kernel):
@@ -204,3 +205,23 @@ def test_momentum_decay_keeps_the_kinetic_variance(c, x64):
     assert variances(kernel)[1] == pytest.approx(1.0, rel=1e-10)
     planted = faults.Planted(kernel, MOMENTUM_DECAY)
     assert variances(planted)[1] == pytest.approx(2.0 / (1.0 + c), rel=1e-3)
+
+
+@pytest.mark.law
+def test_tempering_swaps_towards_the_cold(key):
+    """jax-sgmc parallel tempering: the branches of the swap inverted; with T = 4 it gave 3.6."""
+    gradient = ex.FullGradient(line())
+    kernel = ex.replica_exchange(ex.sgld, gradient, 0.05, temperatures=(1.0, 4.0), swap_every=1)
+    start = np.zeros(1, np.float32)
+    x = sampled.run(kernel, start, 4_000, key)
+    sampled.assert_mean(x**2, 1.0, 0.1)
+    right = EXCHANGE.swap_probability
+
+    def wrong(difference, variance, gap):
+        return 1.0 - right(difference, variance, gap)
+
+    planted = faults.Planted(kernel, faults.replacing(EXCHANGE, "swap_probability", wrong))
+    x = sampled.run(planted, start, 4_000, key)
+    with pytest.raises(AssertionError, match="the law differs"):
+        sampled.assert_mean(x**2, 1.0, 1.0)
+    assert (x**2).mean() == pytest.approx(3.6, rel=0.1)

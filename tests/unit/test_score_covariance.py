@@ -13,6 +13,7 @@ from conformance.positions import log_likelihood, log_prior, tree_positions
 from ergodax.data import ShuffledEpochs
 from ergodax.gradient import score_covariance, scores
 from ergodax.gradient.score_covariance import ScoreCovariance
+from ergodax.recipe.operators import Dense
 from law import batches
 
 # Four scores with a covariance known by hand: f_i . position has gradient f_i everywhere.
@@ -201,6 +202,22 @@ def test_the_state_keeps_its_type_and_promotes_nothing(options, dtype, key, x64)
         assert jax.eval_shape(lambda s: s, state) == after
         noise = jax.eval_shape(lambda e, p: e.covariance.sqrt_mv(p), estimate, position)
         assert {leaf.dtype for leaf in jax.tree.leaves(noise)} == {jnp.dtype(dtype)}
+
+
+@pytest.mark.parametrize(
+    "n, d, rows", [(4, 4, "batch"), (4, 5, "batch"), (2, 8, "all"), (2, 9, "all")]
+)
+def test_low_rank_is_a_matrix_where_that_is_no_larger(n, d, rows, key, x64):
+    data = np.random.default_rng(1).normal(size=(8, d))
+    estimator = ScoreCovariance(ex.Minibatch(linear(data), n), rows=rows, refresh=2)
+    point = jnp.zeros(d)
+    estimate, _ = estimator.estimate(key, estimator.init(key, point), point)
+    scores_kept = n if rows == "batch" else len(data)
+    assert isinstance(estimate.covariance, ex.LowRank if scores_kept < d else Dense)
+    dense = ScoreCovariance(estimator.gradient, "dense", rows=rows, refresh=2)
+    expected, _ = dense.estimate(key, dense.init(key, point), point)
+    found = (matrix(e.covariance, np.zeros(d)) for e in (estimate, expected))
+    np.testing.assert_allclose(*found, rtol=1e-10, atol=1e-10)
 
 
 # --- Cost -----------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def figure2(*, options: ReproduceOptions = DEFAULTS) -> None:
     Example: ergodax reproduce figure2 --quick
     """
     size = second.QUICK if options.quick else second.Size()
-    _run(
+    run_experiment(
         "figure2",
         options,
         lambda say: second.run(size, options.seed, options.progress, say),
@@ -96,7 +96,7 @@ def figure3(*, options: ReproduceOptions = DEFAULTS) -> None:
     Example: ergodax reproduce figure3 --quick
     """
     size = third.QUICK if options.quick else third.Size()
-    _run(
+    run_experiment(
         "figure3",
         options,
         lambda say: third.run(size, options.seed, options.progress, say),
@@ -117,7 +117,7 @@ def noise_orders(*, options: ReproduceOptions = DEFAULTS) -> None:
     Example: ergodax reproduce noise-orders --quick
     """
     size = orders.QUICK if options.quick else orders.Size()
-    _run(
+    run_experiment(
         "noise-orders",
         options,
         lambda say: orders.run(size, options.seed, options.progress, say),
@@ -141,7 +141,7 @@ def autocorrelation(*, options: ReproduceOptions = DEFAULTS) -> None:
     Example: ergodax reproduce autocorrelation --quick
     """
     size = times.QUICK if options.quick else times.Size()
-    _run(
+    run_experiment(
         "autocorrelation",
         options,
         lambda say: times.run(size, options.seed, options.progress, say),
@@ -160,7 +160,7 @@ def mixture(*, options: ReproduceOptions = DEFAULTS) -> None:
     Example: ergodax reproduce mixture --quick
     """
     size = means.QUICK if options.quick else means.Size()
-    _run(
+    run_experiment(
         "mixture",
         options,
         lambda say: means.run(size, options.seed, options.progress, say),
@@ -173,13 +173,24 @@ def mixture(*, options: ReproduceOptions = DEFAULTS) -> None:
     )
 
 
-def _run(
+def run_experiment(
     name: str,
     options: ReproduceOptions,
     run: Callable[[Callable[[str], None]], Any],
     tables: Callable[[Any], dict[str, pd.DataFrame]],
     write: Callable[[Any, Path], dict[str, Path]],
+    note: str = "",
 ) -> None:
+    """Run an experiment, write its files, and print what was found.
+
+    Args:
+        name: of the experiment.
+        options: of every experiment.
+        run: the experiment, given what prints a line; its result has `facts` and `verdicts`.
+        tables: of texts by title, from the result.
+        write: the files, given the result and a folder; their paths by name.
+        note: how the tables are read.
+    """
     console = Console(stderr=options.json)
     console.print(f"[bold]{pages.TITLES[name]}[/bold]")
     begin = time.perf_counter()
@@ -193,8 +204,8 @@ def _run(
     else:
         for title, table in tables(result).items():
             console.print(_table(title, table))
-        for verdict in result.verdicts:
-            console.print(f"- {verdict}", highlight=False)
+        for sentence in ([note] if note else []) + [f"- {v}" for v in result.verdicts]:
+            console.print(sentence, highlight=False)
     console.print(f"written: {', '.join(str(path) for path in paths.values())}", highlight=False)
 
 

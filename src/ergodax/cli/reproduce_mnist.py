@@ -1,20 +1,14 @@
 """`ergodax reproduce mnist`: posterior variances of a logistic regression, by passes."""
 
-import json
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from ergodax.apps import tables
 from ergodax.apps.reproduce import digits, digits_pages
-from ergodax.apps.reproduce.pages import plain
-from ergodax.cli.reproduce import DEFAULTS, ReproduceOptions
+from ergodax.cli.reproduce import DEFAULTS, ReproduceOptions, run_experiment
 
 
 def mnist(
@@ -49,38 +43,26 @@ def mnist(
     """
     if not data.exists():
         raise FileNotFoundError(f"no such file: --data {data}")
+    size = digits.QUICK if options.quick else digits.Size()
     folder = options.output or Path("runs") / "mnist"
-    console = Console(stderr=options.json)
-    console.print(f"[bold]{digits_pages.TITLE}[/bold]")
-    begin = time.perf_counter()
-    images = tables.read_npz(data, "x_train", "y_train", classes)
-    result = digits.run(
-        tables.prepare(images, images, components)[0],
-        prior_scale,
-        digits.QUICK if options.quick else digits.Size(),
-        reference or folder / "reference.npz",
-        options.seed,
-        options.progress,
-        lambda text: console.print(text, highlight=False),
+
+    def run(say: Callable[[str], None]) -> digits.Result:
+        images = tables.read_npz(data, "x_train", "y_train", classes)
+        return digits.run(
+            tables.prepare(images, images, components)[0],
+            prior_scale,
+            size,
+            reference or folder / "reference.npz",
+            options.seed,
+            options.progress,
+            say,
+        )
+
+    run_experiment(
+        "mnist",
+        options,
+        run,
+        lambda result: {digits_pages.HEAD: digits_pages.errors_table(result)},
+        digits_pages.write,
+        digits_pages.LEGEND,
     )
-    result.facts["seconds"] = time.perf_counter() - begin
-    paths = digits_pages.write(result, folder)
-    if options.json:
-        files = {key: str(path) for key, path in paths.items()}
-        json.dump(plain(result.facts) | {"files": files}, sys.stdout)
-        sys.stdout.write("\n")
-    else:
-        _show(console, result)
-    console.print(f"written: {', '.join(str(path) for path in paths.values())}", highlight=False)
-
-
-def _show(console: Console, result: digits.Result) -> None:
-    texts = digits_pages.errors_table(result)
-    table = Table(*texts.columns, title=digits_pages.HEAD, box=box.SIMPLE_HEAD)
-    table.columns[0].no_wrap = True
-    for row in texts.itertuples(index=False):
-        table.add_row(*row)
-    console.print(table)
-    console.print(digits_pages.LEGEND, highlight=False)
-    for verdict in result.verdicts:
-        console.print(f"- {verdict}", highlight=False)

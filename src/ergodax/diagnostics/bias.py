@@ -24,19 +24,29 @@ class BiasReport:
             the bias, and its standard error `error`.
         coarse: the coarser setting, a step size or batch size.
         fine: the finer.
+        ratio: the coarser run's bias in units of the finer one's.
         evaluations: gradients of single examples that both runs took.
+        samples: of both runs, under "coarse" and "fine".
     """
 
     table: Any
     coarse: int | float
     fine: int | float
+    ratio: float
     evaluations: int
+    samples: Samples
 
-    def worst(self) -> float:
-        """The largest |bias| + 2 standard errors of the finer run, in posterior sds."""
+    def worst(self, *, coarse: bool = False, errors: float = 2.0) -> float:
+        """The largest |bias| + 2 standard errors, in posterior standard deviations.
+
+        Args:
+            coarse: of the coarser run instead of the finer.
+            errors: how many standard errors; -2 gives what the bias is at least.
+        """
         sds = self.table["estimate"].xs("sd", level=1)
         scale = self.table.index.get_level_values(0).map(sds)
-        return float(((self.table["bias"].abs() + 2.0 * self.table["bias_error"]) / scale).max())
+        bound = (self.table["bias"].abs() + errors * self.table["bias_error"]) / scale
+        return float(bound.max()) * (self.ratio if coarse else 1.0)
 
     def __str__(self) -> str:
         """The table, under a line that says what was compared."""
@@ -95,10 +105,10 @@ def bias(
     if not order > 0:
         raise ValueError(f"order must be positive, not {order!r}. Try 1.")
     kernel = Coupled(make_kernel(step_size), make_kernel(0.5 * step_size), 2, couple)
-    run = {"num_chains": num_chains, "burn_in": burn_in, "thin": thin, "progress": progress}
-    samples = sample(kernel, position, num_steps, key=key, collect=_collect(function), **run)
+    settings = _Run(num_steps, burn_in, thin, num_chains, progress)
+    samples = settings.sample(kernel, position, function, key)
     table = _table(samples, 1.0 / (2.0**order - 1.0))
-    return BiasReport(table, step_size, 0.5 * step_size, _cost(samples, thin))
+    return BiasReport(table, step_size, 0.5 * step_size, 2.0**order, _cost(samples, thin), samples)
 
 
 def batch_bias(
@@ -147,10 +157,12 @@ def batch_bias(
     if not 1 <= batch_size <= rows / 2:
         raise ValueError(f"batch_size must lie between 1 and num_data / 2, not {batch_size!r}.")
     kernel = Coupled(make_kernel(batch_size), make_kernel(2 * batch_size), 1, couple)
-    run = {"num_chains": num_chains, "burn_in": burn_in, "thin": thin, "progress": progress}
-    samples = sample(kernel, position, num_steps, key=key, collect=_collect(function), **run)
-    table = _table(samples, 1.0 - 2.0 * batch_size / rows)
-    return BiasReport(table, batch_size, 2 * batch_size, _cost(samples, thin))
+    settings = _Run(num_steps, burn_in, thin, num_chains, progress)
+    samples = settings.sample(kernel, position, function, key)
+    share = 1.0 - 2.0 * batch_size / rows
+    ratio = (1.0 + share) / share if share else np.inf
+    cost = _cost(samples, thin)
+    return BiasReport(_table(samples, share), batch_size, 2 * batch_size, ratio, cost, samples)
 
 
 class _Collect(eqx.Module):
@@ -162,8 +174,34 @@ class _Collect(eqx.Module):
         return {name: self.function(position) for name, position in positions.items()}
 
 
-def _collect(function: Callable[[PyTree], PyTree] | None) -> _Collect | None:
-    return None if function is None else _Collect(function)
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    num_steps: int
+    burn_in: int
+    thin: int
+    num_chains: int
+    progress: bool
+
+    def sample(
+        self,
+        kernel: Coupled,
+        position: PyTree,
+        function: Callable[[PyTree], PyTree] | None,
+        key: Any,
+    ) -> Samples:
+        """Burn-in draws are made and left out: a burn-in of its own is one more program."""
+        early = -(-self.burn_in // self.thin)
+        samples = sample(
+            kernel,
+            position,
+            self.num_steps + early * self.thin,
+            key=key,
+            num_chains=self.num_chains,
+            thin=self.thin,
+            collect=None if function is None else _Collect(function),
+            progress=self.progress,
+        )
+        return samples.without(early)
 
 
 def _cost(samples: Samples, thin: int) -> int:

@@ -18,6 +18,11 @@ from ergodax.errors import DivergenceError
 from ergodax.kernel import check_kernel, check_key
 
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
+TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
+    "the gradient's noise is more than the sampler injects, so compensating it would need a "
+    "negative variance. Lower the step size, raise the friction or the batch size, or pass clip=True to "
+    "accept some excess heat."
+)
 BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
@@ -177,7 +182,13 @@ class _Run:
         samples = self.samples() if self.made else None
         self.done += steps
         raise DivergenceError(
-            _advice(jax.tree.map(lambda x: x[chain], infos), chain, self.done, self.made),
+            _advice(
+                jax.tree.map(lambda x: x[chain], infos),
+                f"chain {chain}",
+                self.done,
+                f"The {self.made} draws of each chain made before it are in this error's .samples.",
+                getattr(self.kernel, "infeasible", TOO_NOISY),
+            ),
             step=self.done,
             chain=chain,
             state=self.states,
@@ -222,19 +233,12 @@ def _check_counts(**counts: int) -> None:
             raise ValueError(f"{name} must lie in [{least}, 2^31), not {value}.")
 
 
-def _advice(info: Any, chain: int, step: int, made: int) -> str:
-    kept = f"{made} draws of each chain made before it are in this error's .samples"
-    where = f"chain {chain} left the finite numbers at step {step}"
+def _advice(info: Any, chain: str, step: int, kept: str, infeasible: str) -> str:
     if getattr(info, "feasible", None) is not None and not bool(info.feasible):
-        return (
-            f"chain {chain} stopped at step {step}: the gradient's noise is more than the sampler "
-            "injects, so compensating it would need a negative variance. Lower the step size, "
-            "raise the friction or the batch size, or pass clip=True to accept some excess heat. "
-            f"The {kept}."
-        )
+        return f"{chain} stopped at step {step}: {infeasible} {kept}"
     size = getattr(info, "step_size", None)
     now = "Try" if size is None else f"The step size was {float(size):.3g}; try"
     return (
-        f"{where}. {now} a step size ten times smaller, a start nearer the mode, or standardised "
-        f"data. The {kept}."
+        f"{chain} left the finite numbers at step {step}. {now} a step size ten times smaller, a "
+        f"start nearer the mode, or standardised data. {kept}"
     )

@@ -48,9 +48,43 @@ class Samples(eqx.Module):
 
         mcse is the Monte Carlo standard error of the mean, ess the bulk effective sample size
         and r_hat the rank-normalised split R-hat of Vehtari et al. (2021), by ArviZ. None of
-        them sees the bias of a finite step size.
+        them sees the bias of a finite step size. Every draw counts alike: after decreasing
+        steps the draws need weights, see `postprocess.weighted`, and after `cyclical` the
+        exploring ones must go, see `sampling_stage`.
         """
         return summarise(self.named())
+
+    def sampling_stage(self) -> "Samples":
+        """The draws of the sampling stages alone, where the sampler has others (`cyclical`).
+
+        Raises:
+            ValueError: the sampler has no stages, no draw lies in a sampling stage, or the
+                chains are at different stages.
+        """
+        sampling = getattr(self.info, "sampling", None)
+        if sampling is None:
+            raise ValueError(
+                "these draws have no info.sampling: their sampler has no exploring stage, so all "
+                "of them are draws. Try the Samples as they are, or ex.cyclical."
+            )
+        sampling = np.asarray(sampling)
+        if (sampling != sampling[:1]).any():
+            raise ValueError("the chains are at different stages at the same draw.")
+        if not sampling.any():
+            raise ValueError(
+                "no draw lies in a sampling stage. Try more steps, or a thin that does not divide "
+                "the period."
+            )
+        return self._kept(sampling[0])
+
+    def without(self, count: int) -> "Samples":
+        """The same without the first `count` draws of each chain."""
+        return self._kept(slice(count, None))
+
+    def _kept(self, which: Any) -> "Samples":
+        draws = (self.position, self.info)
+        position, info = jax.tree.map(lambda x: x[:, which] if eqx.is_array(x) else x, draws)
+        return Samples(position, info, self.final_state)
 
     def to_arviz(self, *, dims: Any = None, coords: Any = None) -> Any:
         """An ArviZ DataTree with groups `posterior` and `sample_stats`.

@@ -6,16 +6,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import take
-from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
-from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.data.batching import Batching
+from ergodax.gradient.base import Estimate
+from ergodax.gradient.batches import (
+    BatchEstimator,
+    checked_batching,
+    likelihoods_and_scores,
+)
 from ergodax.target.posterior import Posterior
 
 
-class Minibatch(GradientEstimator):
+class Minibatch(BatchEstimator):
     """-grad log_prior - (N/n) sum over the batch of grad log_likelihood: unbiased, cost O(n).
 
     Args:
@@ -42,33 +47,19 @@ class Minibatch(GradientEstimator):
         *,
         batching: Batching | None = None,
     ) -> None:
-        if not isinstance(posterior, Posterior):
-            raise TypeError(
-                f"posterior must be an ex.Posterior (a prior, a likelihood, data), not "
-                f"{posterior!r}. A target without data has no batches: use ex.FullGradient."
-            )
-        self.batching = batching or (WithReplacement() if replace else WithoutReplacement())
-        self.batching.check(posterior.num_data, batch_size)
+        self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target = posterior
         self.batch_size = int(batch_size)
 
     @property
-    def noise_factor(self) -> float:
-        """The c for which c S estimates the covariance of `gradient` without bias.
-
-        S is the covariance of the batch's scores, with divisor n - 1; see `Batching`.
-        """
-        return self.batching.noise_factor(self.target.num_data, self.batch_size)
+    def evaluations_per_example(self) -> int:
+        """1."""
+        return 1
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
         """The state of the batching scheme; checks that the likelihood fits `position`."""
         self.target.check(position)
         return self.batching.init(key, self.target.num_data)
-
-    def draw(self, key: PRNGKeyArray, state: Any) -> tuple[PyTree, Any]:
-        """The next batch, a tree like the data with leading axis n, and the state after it."""
-        rows, state = self.batching.draw(key, state, self.target.num_data, self.batch_size)
-        return take(self.target.data, rows), state
 
     def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
         """The gradient on a fresh batch."""
@@ -84,28 +75,17 @@ class Minibatch(GradientEstimator):
         batch, _ = self.draw(key, state)
         return self.target.per_example_gradients(position, batch)
 
+    def scores_of(self, state: Any, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
+        """The scores of these rows."""
+        return self.target.per_example_gradients(position, take(self.target.data, rows))
+
     def estimate_with_scores(
         self, key: PRNGKeyArray, state: Any, position: PyTree
     ) -> tuple[Estimate, PyTree, Any]:
-        """What `estimate` returns, and the scores that it is the sum of, in one pass.
-
-        Args:
-            key: a fresh key.
-            state: from `init` or the estimate before.
-            position: a tree of floating-point arrays.
-
-        Returns:
-            The Estimate, the scores as a tree like `position` with leading axis n, and the next
-            state.
-        """
+        """What `estimate` returns, and the scores that it is the sum of, in one pass."""
         batch, state = self.draw(key, state)
         posterior, n = self.target, self.target.num_data
-
-        def one(position: PyTree, example: PyTree) -> Float[Array, ""]:
-            single = jax.tree.map(lambda x: x[None], example)
-            return posterior.log_likelihoods(position, single)[0]
-
-        likelihoods, scores = jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
+        likelihoods, scores = likelihoods_and_scores(posterior, position, batch)
         prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
         gradient = jax.tree.map(lambda p, s: -p - n * jnp.mean(s, axis=0), slope, scores)
         potential = -prior - n * jnp.mean(likelihoods)

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import take
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
-from ergodax.gradient.minibatch import Minibatch
+from ergodax.gradient.batches import BatchEstimator
 from ergodax.gradient.scores import (
     OPERATORS,
     check_scores,
@@ -45,7 +44,8 @@ class CovarianceState(eqx.Module):
 class ScoreCovariance(GradientEstimator):
     """Another estimator, with the covariance of its noise estimated from per-example scores.
 
-    V = c S: S is the covariance of the scores grad log p(x_i | position) with divisor n - 1, and
+    V = c S: S is the covariance of the scores grad log p(x_i | position) with divisor n - 1, or,
+    where there is a control variate, of what it leaves of them (see the estimator), and
     c is N^2 / n for rows drawn with replacement and N (N - n) / n without. From the batch's own
     scores V costs no further evaluation, since the gradient is their sum, and is unbiased, of
     rank at most n - 1. Noise compensation with it gives each step the right covariance in the
@@ -64,10 +64,12 @@ class ScoreCovariance(GradientEstimator):
     if the rows are in random order.
 
     Args:
-        gradient: an estimator that gives the scores of its batch: ex.Minibatch.
-        structure: "low rank", O(n d) numbers, never a d x d matrix; "dense", the matrix;
-            "diagonal", the variances; "scalar", their mean, trace / d.
-        rows: "batch", or "all": exact, at N further evaluations for each renewal, in memory for
+        gradient: an estimator that gives the scores of its batch: ex.Minibatch,
+            ex.ControlVariate, ex.SVRG, ex.SAGA.
+        structure: "low rank", O(n d) numbers, never more than the d x d matrix, which it is
+            where there are at least d scores; "dense", the matrix; "diagonal", the variances;
+            "scalar", their mean, trace / d.
+        rows: "batch", or "all": exact, at all N scores for each renewal, in memory for
             `chunk` scores ("low rank" keeps all N).
         average: None for the last measurement alone; the decay of a moving average, in (0, 1),
             such as 0.99; or "all" for the mean of the whole history. Not for "low rank".
@@ -109,9 +111,9 @@ class ScoreCovariance(GradientEstimator):
         self.gradient = check_estimator(gradient)
         if rows == "batch":
             check_scores(gradient, "ScoreCovariance")
-        elif not isinstance(gradient, Minibatch):
+        elif not isinstance(gradient, BatchEstimator):
             raise TypeError(
-                "rows='all' needs ex.Minibatch, whose noise is that of the scores themselves, not "
+                "rows='all' needs an estimator from batches, such as ex.Minibatch, not "
                 f"{type(gradient).__name__}. Try rows='batch'."
             )
         elif gradient.target.num_data < 2:
@@ -167,28 +169,36 @@ class ScoreCovariance(GradientEstimator):
         """The inner estimate, the covariance by this batch or by all rows, the inner state."""
         if self.rows == "batch":
             estimate, scores, state = self.gradient.estimate_with_scores(key, state, position)
-            covariance = noise_operator(scores, self.gradient.noise_factor, self.structure)
+            structure = self._kept_as(self.gradient.batch_size, position)
+            covariance = noise_operator(scores, self.gradient.noise_factor, structure)
             return estimate, covariance, state
-        estimate, state = self.gradient.estimate(key, state, position)
-        cost = estimate.evaluations + self.gradient.target.num_data
+        estimate, after = self.gradient.estimate(key, state, position)
+        more = self.gradient.evaluations_per_example * self.gradient.target.num_data
+        cost = estimate.evaluations + more
         estimate = Estimate(estimate.gradient, estimate.potential, evaluations=cost)
-        return estimate, self._exact(position), state
+        return estimate, self._exact(state, position), after
 
-    def _exact(self, position: PyTree) -> Operator:
+    def _exact(self, state: Any, position: PyTree) -> Operator:
         """The covariance by all N scores."""
-        posterior, rows = self.gradient.target, self.gradient.target.num_data
+        rows = self.gradient.target.num_data
 
         def scores_of(numbers: Int[Array, " k"]) -> PyTree:
-            return posterior.per_example_gradients(position, take(posterior.data, numbers))
+            return self.gradient.scores_of(state, position, numbers)
 
         # c is made for the mean of S over batches: of divisor N - 1 for distinct rows, else N.
         factor = self.gradient.noise_factor
         if not self.gradient.batching.distinct:
             factor *= (rows - 1) / rows
-        if self.structure == "low rank":
-            return noise_operator(scores_of(jnp.arange(rows)), factor, self.structure)
-        covariance = sample_covariance_in_chunks(scores_of, rows, self.structure, self.chunk)
-        return OPERATORS[self.structure](tree.scale(factor, covariance))
+        structure = self._kept_as(rows, position)
+        if structure == "low rank":
+            return noise_operator(scores_of(jnp.arange(rows)), factor, structure)
+        covariance = sample_covariance_in_chunks(scores_of, rows, structure, self.chunk)
+        return OPERATORS[structure](tree.scale(factor, covariance))
+
+    def _kept_as(self, num_scores: int, position: PyTree) -> str:
+        """The structure, by shapes: a root of d rows or more is no smaller than the matrix."""
+        wide = num_scores < tree.size(position)
+        return self.structure if self.structure != "low rank" or wide else "dense"
 
     def _average(
         self, state: CovarianceState, new: Operator, due: Bool[Array, ""]

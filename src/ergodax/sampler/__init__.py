@@ -2,11 +2,13 @@
 
 from ergodax.sampler import counterexamples
 from ergodax.sampler.ccadl import ccadl
+from ergodax.sampler.cyclical import cyclical
 from ergodax.sampler.hmc import hmc
 from ergodax.sampler.langevin import langevin
 from ergodax.sampler.msgld import msgld
 from ergodax.sampler.nogin import nogin
 from ergodax.sampler.psgld import psgld
+from ergodax.sampler.replica_exchange import replica_exchange
 from ergodax.sampler.rmhmc import rmhmc
 from ergodax.sampler.sgfs import sgfs
 from ergodax.sampler.sghmc import sghmc
@@ -18,11 +20,13 @@ from ergodax.sampler.sgrld import sgrld
 __all__ = [
     "ccadl",
     "counterexamples",
+    "cyclical",
     "hmc",
     "langevin",
     "msgld",
     "nogin",
     "psgld",
+    "replica_exchange",
     "rmhmc",
     "sgfs",
     "sghmc",

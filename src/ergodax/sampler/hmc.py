@@ -11,10 +11,10 @@ from ergodax import tree
 from ergodax.gradient.base import Estimate, check_estimator
 from ergodax.gradient.full import FullGradient
 from ergodax.integrator.leapfrog import leapfrog
+from ergodax.integrator.metropolis import metropolis
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
-from ergodax.sampler.metropolis import metropolis
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 

@@ -11,9 +11,9 @@ from ergodax import tree
 from ergodax.gradient.base import Estimate, check_estimator
 from ergodax.gradient.full import FullGradient
 from ergodax.integrator.generalised_leapfrog import Flow, generalised_leapfrog
+from ergodax.integrator.metropolis import metropolis
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy, exact_metric
-from ergodax.sampler.metropolis import metropolis
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import check_estimator
+from ergodax.gradient.minibatch import Minibatch
 from ergodax.gradient.scores import check_scores, sample_covariance
 from ergodax.kernel import Info, Kernel, State, report_step
 from ergodax.recipe.operators import Diagonal, Operator, Scalar, as_definite
@@ -133,6 +134,11 @@ def sgfs(
         scoring, 2012.
     """
     check_scores(check_estimator(gradient), "sgfs")
+    if not isinstance(gradient, Minibatch):
+        raise TypeError(
+            "sgfs takes the covariance of the batch's scores for the Fisher information, which "
+            f"those of {type(gradient).__name__} are not. Try ex.Minibatch(posterior, 100)."
+        )
     if structure not in STRUCTURES:
         raise ValueError(f"structure must be one of {STRUCTURES}, not {structure!r}.")
     return FisherScoring(

@@ -20,7 +20,9 @@ class Mode(eqx.Module):
         position: where.
         potential: U there.
         gradient_norm: the Euclidean norm of the gradient there.
-        iterations: of the optimiser; each costs a few full gradients.
+        iterations: of the optimiser.
+        evaluations: full gradients that they took, those of the line searches included; on a
+            posterior each is the gradients of N examples.
         converged: whether the gradient fell below the tolerance.
     """
 
@@ -28,6 +30,7 @@ class Mode(eqx.Module):
     potential: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     iterations: Int[Array, ""]
+    evaluations: Int[Array, ""]
     converged: Bool[Array, ""]
 
 
@@ -56,25 +59,28 @@ def find_mode(
     value_and_gradient = optax.value_and_grad_from_state(target.potential)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
-        _, state, gradient, count = carry
+        _, state, gradient, count, _ = carry
         value = optax.tree.get(state, "value")
         enough = tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
         return (count == 0) | ((count < max_iterations) & (tree.norm(gradient) > enough))
 
     def improve(carry: tuple) -> Any:
-        x, state, _, count = carry
+        x, state, _, count, cost = carry
         value, gradient = value_and_gradient(x, state=state)
         updates, state = optimiser.update(
             gradient, state, x, value=value, grad=gradient, value_fn=target.potential
         )
         x = optax.apply_updates(x, updates)
-        return x, state, optax.tree.get(state, "grad"), count + 1
+        cost = cost + optax.tree.get(state, "num_linesearch_steps").astype(jnp.int32)
+        return x, state, optax.tree.get(state, "grad"), count + 1, cost
 
     # optax mixes integer dtypes in double precision, which strict promotion would refuse.
     with jax.numpy_dtype_promotion("standard"):
-        start = (position, optimiser.init(position), tree.zeros_like(position), jnp.int32(0))
-        x, state, gradient, count = lax.while_loop(unfinished, improve, start)
+        # The line search ends with the gradient of the next step, so only the first is extra.
+        counts = jnp.int32(0), jnp.int32(1)
+        start = (position, optimiser.init(position), tree.zeros_like(position), *counts)
+        x, state, gradient, count, cost = lax.while_loop(unfinished, improve, start)
     value = optax.tree.get(state, "value")
     norm = tree.norm(gradient)
     enough = tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
-    return Mode(tree.thaw(x), value, norm, count, norm <= enough)
+    return Mode(tree.thaw(x), value, norm, count, cost, norm <= enough)

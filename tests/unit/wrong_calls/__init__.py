@@ -1,6 +1,13 @@
 """Wrong calls, by the room that they are made in."""
 
-from unit.wrong_calls import equations, grids, library
+from unit.wrong_calls import equations, estimators, grids, library, modes, subsets
 
-ROOMS = {"library": library.CASES, "equations": equations.CASES, "grids": grids.CASES}
+ROOMS = {
+    "library": library.CASES,
+    "equations": equations.CASES,
+    "estimators": estimators.CASES,
+    "grids": grids.CASES,
+    "modes": modes.CASES,
+    "subsets": subsets.CASES,
+}
 CASES = {f"{room}: {name}": case for room, cases in ROOMS.items() for name, case in cases.items()}

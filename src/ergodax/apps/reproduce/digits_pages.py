@@ -1,7 +1,5 @@
 """The table, the picture and the files of the experiment on MNIST's 7 against 9."""
 
-import html
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,8 @@ from ergodax.apps import report
 from ergodax.apps.reproduce import digits
 from ergodax.apps.reproduce.digits_schemes import CONTROLLED, WHITENED
 from ergodax.apps.reproduce.divergences import Measured
-from ergodax.apps.reproduce.pages import plain
+from ergodax.apps.reproduce.pages import sentences_list, write_experiment
 
-TITLE = "Matthews and Weare (2018), section 5.3: posterior variances of MNIST's 7 against 9"
 HEAD = "Error of the posterior variances in percent: one chain after so many passes"
 LEGEND = (
     "Columns: one chain's error after 10, 25 and 100 passes through the data, set-up included; at "
@@ -111,25 +108,15 @@ def write(result: digits.Result, folder: Path) -> dict[str, Path]:
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"picture": "mnist.png", "table": "mnist.csv", "facts": "facts.json"}
-    paths = {key: folder / name for key, name in (names | {"report": "report.html"}).items()}
-    picture = show(result)
-    picture.savefig(paths["picture"], dpi=150)
-    result.table.to_csv(paths["table"], index=False)
-    paths["facts"].write_text(json.dumps(plain(result.facts), indent=2) + "\n", encoding="utf-8")
-    settings = {k: v for k, v in result.facts.items() if not isinstance(v, dict | list)}
     caption = (
         "Error of the posterior variances against passes, two standard errors over chains. "
         "Solid: with Stein's identity; dashed: the variance of the draws."
     )
-    sentences = "".join(f"<li>{html.escape(s, quote=False)}</li>" for s in result.verdicts)
     sections = [
-        ("The figure", report.picture(picture, caption)),
-        ("Verdicts", f"<ul>{sentences}</ul>"),
+        ("Verdicts", sentences_list(result.verdicts)),
         (HEAD, report.text_table(errors_table(result)) + f"<p>{LEGEND}</p>"),
         ("All numbers", report.data_frame(result.table)),
-        ("What was run", report.key_values(settings)),
     ]
-    report.write(paths["report"], TITLE, sections)
-    return paths
+    return write_experiment(
+        folder, "mnist", show(result), caption, result.table, result.facts, sections
+    )

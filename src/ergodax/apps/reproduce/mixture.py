@@ -39,12 +39,12 @@ class Size:
         repeats: independent chains, over which the root mean square is taken.
     """
 
-    batch_sizes: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+    batch_sizes: tuple[int, ...] = (32, 64, 128, 256, 1024)
     passes: tuple[int, ...] = (4, 16, 64, 256)
     repeats: int = 16
 
 
-QUICK = Size((32, 128), (2, 8, 32, 64), 12)
+QUICK = Size((32, 128), (2, 8, 32), 8)
 
 
 class Moments(NamedTuple):

@@ -28,16 +28,15 @@ def show_orders(result: orders.Result) -> Any:
     for axis, case in zip(axes[0], CASES, strict=True):
         rows = result.table.query("target == @case.name")
         _by_step(axis, rows, list(SAMPLERS), "step_size")
-        _guide(axis, rows["step_size"], 0.03, 1)
-        _guide(axis, rows["step_size"], 0.01, 2)
         axis.set_title(case.name, fontsize=9)
         axis.set_xlabel("h (SGLD and mSGLD: step size h²/2)")
-    axes[0, 0].legend(fontsize=6.5, frameon=False)
+    # NOGIN is exact on the first target, and labelled so there.
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     rows = result.table.query("target == @DOUBLE_WELL.name")
     rows = rows.assign(own_step=0.5 * rows["step_size"] ** 2)
     overdamped = [name for name, sampler in SAMPLERS.items() if sampler.parts is None]
-    _by_step(axes[1, 0], rows, overdamped, "own_step")
-    _guide(axes[1, 0], rows["own_step"], 0.02, 1)
+    _by_step(axes[1, 0], rows.query("sampler in @overdamped"), overdamped, "own_step")
     axes[1, 0].set_title(f"{DOUBLE_WELL.name}, by the step size of SGLD itself", fontsize=9)
     axes[1, 0].set_xlabel("step size h²/2")
     _race(axes[1, 1], result.race)
@@ -46,21 +45,34 @@ def show_orders(result: orders.Result) -> Any:
 
 
 def _by_step(axis: Any, rows: pd.DataFrame, names: list[str], step: str) -> None:
+    seen = rows.query("distance > @orders.ROUNDING")
     for name in names:
-        own = rows[(rows["sampler"] == name) & (rows["distance"] > orders.ROUNDING)]
+        own = seen[seen["sampler"] == name]
         colour, marker = STYLES[name]
-        label = name if len(own) else f"{name}: exact"
+        label = name if len(own) else f"{name}: exact on {rows['target'].iloc[0]}"
         axis.loglog(
             own[step], own["distance"], marker=marker, ms=4, lw=1, color=colour, label=label
         )
+    ticks = sorted(set(rows[step]))
+    last = seen["distance"].to_numpy()[seen[step].to_numpy() == ticks[-1]]
+    if last.size:
+        _guide(axis, ticks, 2.0 * float(np.max(last)), 1)
+    if last.size and step == "step_size":
+        _guide(axis, ticks, 0.5 * float(np.min(last)), 2)
+    axis.set_xticks(ticks, [f"{h:.2g}" for h in ticks])
+    axis.minorticks_off()
     axis.set_ylabel("distance in total variation")
 
 
-def _guide(axis: Any, steps: Any, height: float, order: int) -> None:
-    """A line of a given order through `height` at the largest step."""
-    ends = np.array([steps.min(), steps.max()])
-    axis.loglog(ends, height * (ends / ends[1]) ** order, ls=":", lw=1, color="0.4")
-    axis.annotate(f"order {order}", (ends[0], height * (ends[0] / ends[1]) ** order), fontsize=7)
+def _guide(axis: Any, steps: list[float], height: float, order: int) -> None:
+    """A line of a given order through `height` at the largest step, and its name beside it."""
+    ends = np.array([steps[0], steps[-1]])
+    heights = height * (ends / ends[1]) ** order
+    axis.loglog(ends, heights, ls=":", lw=1, color="0.4")
+    axis.annotate(
+        f"order {order}", (ends[0], heights[0]), (12, -1),
+        textcoords="offset points", fontsize=7, va="top",
+    )  # fmt: skip
 
 
 def _race(axis: Any, race: pd.DataFrame) -> None:
@@ -115,7 +127,8 @@ def show_mixture(result: mixture.Result) -> Any:
             grid, origin="lower", aspect="auto", norm=LogNorm(0.05, 5.0), cmap="cividis"
         )
         for place, value in np.ndenumerate(grid.to_numpy()):
-            axis.text(place[1], place[0], f"{value:.2g}", ha="center", va="center", fontsize=6,
+            text = f"{value:.2g}" if value < 10 else f"{value:.0f}"
+            axis.text(place[1], place[0], text, ha="center", va="center", fontsize=8,
                       color="black" if value > 0.5 else "white")  # fmt: skip
         axis.set_xticks(range(grid.shape[1]), [str(n) for n in grid.columns])
         axis.set_yticks(range(grid.shape[0]), [str(p) for p in grid.index])
@@ -123,7 +136,5 @@ def show_mixture(result: mixture.Result) -> Any:
         axis.set_xlabel("batch size")
         axis.set_ylabel("passes over the data")
     axes.flat[-1].set_axis_off()
-    figure.colorbar(
-        image, ax=axes.flat[-1], label="relative error of second moments", extend="both"
-    )
+    figure.colorbar(image, ax=axes, label="relative error of second moments", extend="both")
     return figure

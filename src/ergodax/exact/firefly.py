@@ -1,0 +1,175 @@
+"""Firefly Monte Carlo: exact, and each step looks at the bright rows only."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.exact.bright import BLOCK, flip, how_many
+from ergodax.exact.lower_bound import Excess, LowerBound
+from ergodax.exact.proposal import check_count, check_positive_number, check_posterior, log_prior
+from ergodax.gradient.base import Estimate
+from ergodax.integrator.leapfrog import Energies, leapfrog
+from ergodax.integrator.metropolis import metropolis
+from ergodax.kernel import Info, Kernel, State
+from ergodax.recipe.dynamics.momentum import draw_momentum
+from ergodax.recipe.operators import Operator, as_definite
+from ergodax.schedule import as_schedule
+from ergodax.schedule.constant import Schedule
+from ergodax.target.posterior import Posterior
+
+
+class Firefly(Kernel):
+    """The kernel that `firefly` returns."""
+
+    infeasible: ClassVar[str] = (
+        "a row's likelihood fell below its lower bound, or more rows went bright than `capacity`. "
+        "Raise the capacity, or centre the bounds at the mode."
+    )
+    excess: Excess
+    step_size: Schedule
+    mass: Operator
+    candidates: Float[Array, ""]
+    num_leapfrog_steps: int = eqx.field(static=True)
+    capacity: int = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+        """Draw every z_i, which costs a pass over the data; state.gradient is the bright rows."""
+        position = tree.freeze(position)
+        posterior = self.excess.posterior
+        posterior.check(position)
+        gap, _ = self.excess(position, jnp.arange(posterior.num_data, dtype=jnp.int32))
+        bright = jax.random.exponential(key, gap.shape, gap.dtype) < gap
+        places = (self.capacity // BLOCK + 1) * BLOCK
+        rows = jnp.nonzero(bright, size=places, fill_value=posterior.num_data)[0]
+        return State(position, {}, rows.astype(jnp.int32), None, jnp.int32(0))
+
+    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """Update the bright rows, then the position given them."""
+        key_flip, key_momentum, key_accept = jax.random.split(key, 3)
+        x, h = state.position, self.step_size(state.step)
+        n = self.excess.posterior.num_data
+        probability = jnp.minimum(self.candidates / n, 0.5).astype(tree.result_dtype(x))
+        begun = how_many(state.gradient < n)
+        flips = flip(key_flip, self.excess, x, state.gradient, probability)
+
+        def energies(position: PyTree) -> Energies:
+            return energy_given(self.excess, flips.bright, position)
+
+        start = energies(x)
+        momentum = draw_momentum(key_momentum, x, self.mass)
+        y, r, end = leapfrog(energies, x, momentum, start, self.mass, h, self.num_leapfrog_steps)
+        rise = end[0] + self._kinetic(r) - start[0] - self._kinetic(momentum)
+        given = State(x, {}, flips.bright, Estimate(start[1], start[0]), state.step)
+        state, info = metropolis(
+            key_accept,
+            given,
+            (y, Estimate(end[1], end[0])),
+            rise,
+            step_size=h,
+            evaluations=flips.evaluations + flips.count * (self.num_leapfrog_steps + 1),
+            feasible=flips.sound & (jnp.maximum(begun, flips.count) <= self.capacity),
+        )
+        return State(state.position, {}, state.gradient, None, state.step), info
+
+    def _kinetic(self, momentum: PyTree) -> Float[Array, ""]:
+        return 0.5 * tree.dot(momentum, self.mass.solve(momentum))
+
+
+def energy_given(excess: Excess, bright: Int[Array, " places"], position: PyTree) -> Energies:
+    """-log of p(x) prod B_i prod over bright rows of (L_i / B_i - 1), and its gradient.
+
+    Args:
+        excess: log(L_i / B_i).
+        bright: the bright rows, sorted, N in the places left.
+        position: x.
+    """
+    n = excess.posterior.num_data
+    count = how_many(bright < n)
+
+    def smooth(x: PyTree) -> Float[Array, ""]:
+        prior = log_prior(excess.posterior, x)
+        return -prior - excess.bound.log_bound_sum(x).astype(prior.dtype)
+
+    def of_block(x: PyTree, rows: Int[Array, " n"]) -> Float[Array, ""]:
+        gap, real = excess(x, rows)[0], rows < n
+        # log(e^g - 1) without overflow; places left must not spoil the gradient either.
+        gap = jnp.where(real, gap, 1.0)
+        return -jnp.sum(jnp.where(real, gap + jnp.log(-jnp.expm1(-gap)), 0.0))
+
+    def one(carry: tuple) -> tuple:
+        done, value, gradient = carry
+        rows = lax.dynamic_slice(bright, (done,), (BLOCK,))
+        more, slope = jax.value_and_grad(of_block)(position, rows)
+        return done + BLOCK, value + more.astype(value.dtype), tree.add(gradient, slope)
+
+    begin = (jnp.int32(0), *jax.value_and_grad(smooth)(position))
+    return lax.while_loop(lambda carry: carry[0] < count, one, begin)[1:]
+
+
+def firefly(
+    posterior: Posterior,
+    step_size: Any,
+    bound: LowerBound,
+    *,
+    mass: Any = 1.0,
+    num_leapfrog_steps: int = 1,
+    candidates: Any = 20.0,
+    capacity: int = 255,
+) -> Firefly:
+    """Firefly Monte Carlo: the posterior itself, from the rows where a bound does not do.
+
+    State: position x and a bright-or-dark mark z_i of each row. With lower bounds B_i <= L_i of the
+    likelihoods, the joint density
+        p(x) prod_i B_i(x) prod_{i bright} (L_i(x) / B_i(x) - 1)
+    has the posterior as its marginal in x, and only the bright rows' likelihoods in it. A step
+    updates z, then x given z, and leaves the joint density invariant:
+        bright rows go dark with probability min(1, q / r_i), where r_i = L_i / B_i - 1
+        dark rows get a proposal with probability q = candidates / N, accepted with min(1, r_i / q)
+        x moves by leapfrog steps of size h from (x, r), r ~ N(0, M), and a Metropolis test; a
+        single step is the Metropolis-adjusted Langevin algorithm
+    No bias at any step size. Cost: (num_leapfrog_steps + 2) likelihoods a bright row, and
+    `candidates`; see `LogisticBound` for how many rows are bright. z changes slowly where r_i is
+    above q, so compare settings by the effective sample size for the same evaluations.
+
+    Args:
+        posterior: a Posterior; its likelihood must be normalised as the bound is.
+        step_size: h, a positive number or a schedule.
+        bound: of the likelihood of each row, such as LogisticBound, or a LowerBound of yours.
+        mass: M: number, vector, matrix or operator, positive definite; the Hessian at the mode is
+            a good one.
+        num_leapfrog_steps: at least 1.
+        candidates: how many dark rows get a proposal in a step on average; about as many as are
+            bright, or more.
+        capacity: how many rows may be bright at once.
+
+    Returns:
+        A kernel with state.position; state.gradient holds the bright rows, sorted, N in the places
+        left. Info: `evaluations` counts likelihoods of single rows; `potential` is that of x given
+        the bright rows; `feasible` is False where more rows than `capacity` went bright or a bound
+        exceeded its likelihood, and `sample` stops there.
+
+    Raises:
+        TypeError: not a Posterior or a LowerBound, or an argument that is not a number.
+        ValueError: a number out of range.
+
+    Reference:
+        Maclaurin and Adams, Firefly Monte Carlo: exact MCMC with subsets of data, 2014.
+    """
+    if not isinstance(bound, LowerBound):
+        raise TypeError(
+            f"bound must be a lower bound of the likelihood, not {bound!r}. For logistic "
+            "regression try ex.exact.LogisticBound(features, labels, centre=mode)."
+        )
+    return Firefly(
+        Excess(check_posterior(posterior), bound),
+        as_schedule(step_size, "step_size"),
+        as_definite(mass, "mass"),
+        check_positive_number(candidates, "candidates"),
+        check_count(num_leapfrog_steps, "num_leapfrog_steps"),
+        check_count(capacity, "capacity"),
+    )

@@ -1,0 +1,167 @@
+"""What all estimators from batches have in common."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.data.arrays import take
+from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
+from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.target.posterior import Posterior
+
+
+class BatchEstimator(GradientEstimator):
+    """An estimator whose noise is that of the mean of n scores, one for each row of a batch.
+
+    gradient = known - N mean(scores), where `known` and the score of each row are functions of
+    state and position. With S the covariance of the batch's scores (divisor n - 1), that of the
+    gradient is estimated by noise_factor S.
+
+    Attributes:
+        target: the posterior.
+        batch_size: n, examples in a batch.
+        batching: the scheme that draws the rows.
+    """
+
+    target: eqx.AbstractVar[Posterior]
+    batch_size: eqx.AbstractVar[int]
+    batching: eqx.AbstractVar[Batching]
+
+    @property
+    def noise_factor(self) -> float:
+        """The c for which c S estimates the covariance of `gradient` without bias.
+
+        S is the covariance of the batch's scores, with divisor n - 1; see `Batching`.
+        """
+        return self.batching.noise_factor(self.target.num_data, self.batch_size)
+
+    @property
+    @abc.abstractmethod
+    def evaluations_per_example(self) -> int:
+        """Gradients of single examples that the score of one row costs."""
+
+    def draw(self, key: PRNGKeyArray, state: Any) -> tuple[PyTree, Any]:
+        """The next batch, a tree like the data with leading axis n, and the state after it.
+
+        Args:
+            key: a fresh key.
+            state: of the batching scheme.
+        """
+        rows, state = self.batching.draw(key, state, self.target.num_data, self.batch_size)
+        return take(self.target.data, rows), state
+
+    @abc.abstractmethod
+    def scores_of(self, state: Any, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
+        """The scores that these rows would have in the next estimate, leading axis k.
+
+        Args:
+            state: the state that the estimate will be given.
+            position: and the position.
+            rows: numbers of rows.
+        """
+
+    @abc.abstractmethod
+    def estimate_with_scores(
+        self, key: PRNGKeyArray, state: Any, position: PyTree
+    ) -> tuple[Estimate, PyTree, Any]:
+        """What `estimate` returns, and the scores that it is the mean of, in one pass.
+
+        Args:
+            key: a fresh key.
+            state: from `init` or the estimate before.
+            position: a tree of floating-point arrays.
+
+        Returns:
+            The Estimate, the scores as a tree like `position` with leading axis n, and the next
+            state.
+        """
+
+
+def checked_batching(
+    posterior: Any, batch_size: Any, replace: bool, batching: Batching | None
+) -> Batching:
+    """The scheme that draws the batches, after a look at what it will draw from.
+
+    Args:
+        posterior: must be a Posterior.
+        batch_size: n.
+        replace: whether to draw with replacement.
+        batching: overrides `replace` where given.
+
+    Raises:
+        TypeError: not a Posterior, or a batch size that is not an integer.
+        ValueError: a batch size outside [1, N].
+    """
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            f"posterior must be an ex.Posterior (a prior, a likelihood, data), not "
+            f"{posterior!r}. A target without data has no batches: use ex.FullGradient."
+        )
+    scheme = batching or (WithReplacement() if replace else WithoutReplacement())
+    scheme.check(posterior.num_data, batch_size)
+    return scheme
+
+
+def corrected(
+    posterior: Posterior,
+    position: PyTree,
+    known: tuple[Float[Array, ""], PyTree],
+    rest: tuple[Float[Array, ""], PyTree],
+    batch_size: int,
+) -> tuple[Float[Array, ""], PyTree]:
+    """U and its gradient, from what is known of the log-likelihood and a batch's share of the rest.
+
+    Args:
+        posterior: for the prior, and N.
+        position: x.
+        known: a function close to the log-likelihood of all data, and its gradient, at x.
+        rest: the sum over the batch of what it leaves, and its gradient.
+        batch_size: n.
+    """
+    prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
+    weight = posterior.num_data / batch_size
+    potential = -prior - known[0] - weight * rest[0]
+    gradient = jax.tree.map(lambda p, k, r: -p - k - weight * r, slope, known[1], rest[1])
+    return potential, gradient
+
+
+def likelihoods_and_scores(
+    posterior: Posterior, position: PyTree, batch: PyTree
+) -> tuple[Float[Array, " n"], PyTree]:
+    """The log-likelihood of each example of a batch and its gradient, leading axis n."""
+
+    def one(position: PyTree, example: PyTree) -> Float[Array, ""]:
+        single = jax.tree.map(lambda x: x[None], example)
+        return posterior.log_likelihoods(position, single)[0]
+
+    return jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
+
+
+def total(scores: PyTree) -> PyTree:
+    """The sum over the leading axis of every leaf."""
+    return jax.tree.map(lambda s: jnp.sum(s, axis=0), scores)
+
+
+def whole(value: Any, name: str, example: int) -> int:
+    """A positive integer.
+
+    Args:
+        value: what was given.
+        name: of the argument.
+        example: a value to try.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: less than 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, not {value!r}. Try {example}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}. Try {example}.")
+    return int(value)

@@ -1,0 +1,264 @@
+"""Replicas at several temperatures that exchange their places."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.base import GradientEstimator
+from ergodax.kernel import Info, Kernel, State
+from ergodax.mapped import in_any_chain
+from ergodax.sampler.cyclical import check_sampler
+from ergodax.sampler.replicas import Replicas, stack
+from ergodax.sampler.swaps import Energies, energies_for, neighbours, swap_probability
+
+
+class Outcome(eqx.Module):
+    """What became of the attempts of one step, an entry for each neighbouring pair.
+
+    Attributes:
+        active: whether the pair made an attempt.
+        probability: of a swap; 0 where there was no attempt.
+        accepted: whether they swapped.
+    """
+
+    active: Bool[Array, " pairs"]
+    probability: Float[Array, " pairs"]
+    accepted: Bool[Array, " pairs"]
+
+    @classmethod
+    def none(cls, rate: Float[Array, " pairs"]) -> "Outcome":
+        """No attempt of any pair."""
+        no = jnp.zeros(rate.shape, bool)
+        return cls(no, jnp.zeros_like(rate), no)
+
+
+class ReplicaExchange(Kernel):
+    """The kernel that `replica_exchange` returns."""
+
+    kernels: Kernel  # of all replicas: leaves that differ between them have a leading axis
+    axes: tuple[int | None, ...] = eqx.field(static=True)  # of these leaves: 0, or None if shared
+    energies: Energies
+    temperatures: Float[Array, " replicas"]
+    swap_every: int = eqx.field(static=True)
+    correction: bool = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+        """All replicas start at `position`, with momenta of their own."""
+        keys = jax.random.split(key, self.temperatures.size)
+        states = self._each(lambda kernel, key: kernel.init(key, position), keys)
+        others = sorted(set(states.auxiliary) - {"momentum"})
+        if others:
+            raise ValueError(
+                "replica_exchange knows how positions and momenta change places, but this "
+                f"sampler also has {others}. Try ex.sgld, ex.sghmc or ex.langevin."
+            )
+        replicas = Replicas(states.position, states.auxiliary, states.gradient, states.estimate)
+        rate = jnp.zeros(self.temperatures.size - 1, tree.result_dtype(states.position))
+        return replicas.state(rate, jnp.int32(0))
+
+    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """Move every replica; where a round is due, let neighbours exchange places."""
+        keys = jax.random.split(key, self.temperatures.size + 1)
+
+        def move(kernel: Kernel, key: PRNGKeyArray, own: Replicas) -> tuple[Replicas, Info]:
+            begin = State(own.position, own.auxiliary, own.gradient, own.estimate, state.step)
+            end, info = kernel.step(key, begin)
+            return Replicas(end.position, end.auxiliary, end.gradient, end.estimate), info
+
+        moved, infos = self._each(move, keys[:-1], Replicas.of(state))
+        rate, count = state.auxiliary["swap_rate"], state.step + 1
+        round_number = count // self.swap_every - 1
+        if self.swap_every == 1:
+            replicas, rate, outcome = self._swap(keys[-1], moved, rate, round_number)
+        else:
+            replicas, rate, outcome = jax.lax.cond(
+                in_any_chain(count % self.swap_every == 0),  # the chains count alike
+                lambda: self._swap(keys[-1], moved, rate, round_number),
+                lambda: (moved, rate, Outcome.none(rate)),
+            )
+        return replicas.state(rate, count), self._info(infos, outcome)
+
+    def _each(self, function: Callable, keys: Key[Array, " replicas"], *own: Any) -> Any:
+        """function(kernel, key, *own) of every replica; leaves in common are not copied."""
+        arrays, rest = eqx.partition(self.kernels, eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
+
+        def one(leaves: list, key: PRNGKeyArray, *own: Any) -> Any:
+            return function(eqx.combine(structure.unflatten(leaves), rest), key, *own)
+
+        return jax.vmap(one, in_axes=(list(self.axes), 0, *[0] * len(own)))(leaves, keys, *own)
+
+    def _swap(
+        self,
+        key: PRNGKeyArray,
+        replicas: Replicas,
+        rate: Float[Array, " pairs"],
+        number: Int[Array, ""],
+    ) -> tuple[Replicas, Float[Array, " pairs"], "Outcome"]:
+        """A round of attempts: the replicas in their new places, and the new mean rates."""
+        key_energy, key_accept = jax.random.split(key)
+        difference, variance = self.energies.differences(key_energy, replicas.position)
+        if not self.correction:
+            variance = jnp.zeros_like(variance)
+        gap = tree.cast(-jnp.diff(1.0 / self.temperatures), difference)
+        active = neighbours(self.temperatures.size, number)
+        probability = swap_probability(difference, variance, gap)
+        # A replica that has left the finite numbers passes, for then it reaches the cold one and
+        # ends the run, which would go on without it otherwise.
+        refused = jax.random.uniform(key_accept, gap.shape, gap.dtype) >= probability
+        accepted = active & ~refused
+        up, down = jnp.pad(accepted, (0, 1)), jnp.pad(accepted, (1, 0))
+        places = jnp.arange(self.temperatures.size, dtype=jnp.int32)
+        order = places + up.astype(jnp.int32) - down.astype(jnp.int32)
+        outcome = Outcome(active, jnp.where(active, probability, 0.0).astype(rate.dtype), accepted)
+        new = replicas.exchanged(order, self.temperatures)
+        return new, _updated(rate, outcome, number), outcome
+
+    def _info(self, infos: Info, outcome: Outcome) -> Info:
+        """The cold replica's Info, and what concerns them all."""
+        cold = jax.tree.map(lambda x: x[0], infos)
+        count, total = jnp.sum(outcome.active), jnp.sum(outcome.probability)
+        swaps = jnp.where(count > 0, self.temperatures.size * self.energies.evaluations, 0)
+        return dataclasses.replace(
+            cold,
+            finite=jnp.all(infos.finite),
+            evaluations=jnp.sum(infos.evaluations, dtype=jnp.int32) + swaps,
+            acceptance=total / tree.cast(jnp.maximum(count, 1), total),
+            accepted=outcome.accepted[0],
+            feasible=None if infos.feasible is None else jnp.all(infos.feasible),
+            clipped=None if infos.clipped is None else jnp.any(infos.clipped),
+        )
+
+
+def _updated(
+    rate: Float[Array, " pairs"], outcome: Outcome, number: Int[Array, ""]
+) -> Float[Array, " pairs"]:
+    """The mean probability of each pair's attempts, after this round."""
+    before = number  # attempts of the pair
+    if rate.size > 1:
+        before = (number - jnp.arange(rate.size, dtype=jnp.int32) % 2) // 2
+    change = (outcome.probability - rate) / tree.cast(before + 1, rate)
+    return rate + jnp.where(outcome.active, change, 0.0)
+
+
+def replica_exchange(
+    sampler: Callable[..., Kernel],
+    gradient: GradientEstimator,
+    step_size: Any,
+    *,
+    temperatures: Any = (1.0, 2.0, 4.0, 8.0),
+    swap_every: int = 10,
+    correction: bool = True,
+    swap_batch_size: int | np.integer | None = None,
+    **more: Any,
+) -> ReplicaExchange:
+    """Run replicas at several temperatures and let neighbours exchange places.
+
+    A hot replica crosses between modes, and what it finds reaches the cold one with the right
+    weight; plain chains stay in the mode where they started.
+
+    State: the cold replica's position x_1, those of the hotter ones x_2, ..., x_R, and a momentum
+    each where the sampler has one. H, D and Q: the sampler's, for replica i at temperature T_i;
+    the law is the product of exp(-U(x_i) / T_i). Update:
+        every replica takes a step of the sampler at its temperature;
+        after every `swap_every` steps the pairs (i, i + 1), with i even and odd in turn, exchange
+        their places with probability
+            min(1, exp(delta D - delta^2 s^2 / 2)),   delta = 1 / T_i - 1 / T_(i+1)
+        with D an estimate of U(x_i) - U(x_(i+1)) and s^2 the variance of its noise
+    Position, gradient state and carried gradient go together, momenta times
+    sqrt(T_to / T_from). D comes from one fresh batch of distinct rows for all replicas, so that
+    most of its noise cancels, and s^2 from the differences of that batch's log-likelihoods;
+    where U is exact (no data, or batches of all of them) s^2 = 0.
+
+    Swaps are exact for Gaussian noise of known variance; s^2 is itself estimated from n
+    examples, which leaves an error of relative order 1 / n in it. Everything else has the
+    sampler's bias, at every temperature. Swaps become rare where delta s is above about 2: put
+    the temperatures closer, or raise `swap_batch_size`. Without the correction the noise makes
+    swaps too likely, and the cold replica too hot.
+
+    All replicas are one batched step; data are not copied. R replicas cost about as much as R
+    chains. `state.auxiliary` has "hotter", leading axis R - 1; "momentum", leading axis R; and
+    "swap_rate", the mean probability of each pair's attempts so far, shape (R - 1,): in the end
+    `samples.final_state.auxiliary["swap_rate"]`. A rate below about 0.2 is a bottleneck. Info is
+    the cold replica's but for `evaluations`, of all replicas and swaps; `finite`, of all
+    replicas; `acceptance`, the mean probability of this step's attempts, 0 where there are none;
+    and `accepted`, whether the cold replica changed places.
+
+    Args:
+        sampler: ex.sgld, ex.sghmc, ex.langevin or another function (gradient, step_size, ...,
+            temperature=) whose states have no variables but position and momentum.
+        gradient: an estimator of grad U.
+        step_size: h, a positive number or a schedule, or a sequence with one for each
+            temperature.
+        temperatures: T_1 < T_2 < ..., at least two; T_1 is that of the draws. A constant
+            ratio is a good first choice; the hottest should cross between modes by itself.
+        swap_every: steps to a round of attempts.
+        correction: subtract delta^2 s^2 / 2; without it swaps are biased.
+        swap_batch_size: examples to a round of attempts, for each replica; by default the
+            gradient's batch size, or all data where it has none.
+        more: further arguments of the sampler, by name.
+
+    Returns:
+        A kernel whose `position` is the cold replica's.
+
+    Raises:
+        TypeError: not a sampler, or an argument that is not a number or an integer.
+        ValueError: a number out of range, temperatures that do not rise, or another number of
+            step sizes than of temperatures; at `init`, a sampler with other variables.
+
+    Reference:
+        Deng, Feng, Gao, Liang and Lin, Non-convex learning via replica exchange stochastic
+        gradient MCMC, 2020; Ceperley and Dewing, The penalty method for random walks with
+        uncertain energies, 1999.
+    """
+    check_sampler(sampler)
+    ladder = _checked_temperatures(temperatures)
+    sizes = _one_for_each(step_size, len(ladder))
+    if isinstance(swap_every, bool) or not isinstance(swap_every, int | np.integer):
+        raise TypeError(f"swap_every must be an integer, not {swap_every!r}.")
+    if swap_every < 1:
+        raise ValueError(f"swap_every must be at least 1 step, not {swap_every}.")
+    kernels = [
+        sampler(gradient, h, temperature=t, **more) for h, t in zip(sizes, ladder, strict=True)
+    ]
+    energies = energies_for(gradient, swap_batch_size, correction=correction)
+    stacked, axes = stack(kernels)
+    return ReplicaExchange(
+        stacked, axes, energies, jnp.asarray(ladder), int(swap_every), bool(correction)
+    )
+
+
+def _checked_temperatures(temperatures: Any) -> list[float]:
+    try:
+        ladder = np.asarray(temperatures, float)
+    except (TypeError, ValueError):
+        ladder = np.zeros(())
+    if ladder.ndim != 1 or ladder.size < 2:
+        raise ValueError(
+            f"temperatures must be two numbers or more, not {temperatures!r}. Try (1.0, 2.0, 4.0)."
+        )
+    if not (np.isfinite(ladder).all() and ladder[0] > 0.0 and (np.diff(ladder) > 0.0).all()):
+        raise ValueError(
+            f"temperatures must be positive, finite and rising, not {temperatures!r}. The first "
+            "is that of the draws: try (1.0, 2.0, 4.0)."
+        )
+    return [float(t) for t in ladder]
+
+
+def _one_for_each(step_size: Any, count: int) -> list:
+    if callable(step_size) or np.ndim(step_size) == 0:
+        return [step_size] * count
+    sizes = list(step_size)
+    if len(sizes) != count:
+        raise ValueError(
+            f"step_size has {len(sizes)} entries for {count} temperatures. Pass one for each, or "
+            "a single number for all."
+        )
+    return sizes
