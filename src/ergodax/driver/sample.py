@@ -20,8 +20,8 @@ from ergodax.kernel import check_kernel, check_key
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
     "the gradient's noise is more than the sampler injects, so compensating it would need a "
-    "negative variance. Lower the step size, raise the friction or the batch size, or pass clip=True to "
-    "accept some excess heat."
+    "negative variance. Lower the step size, raise the friction or the batch size, or pass "
+    "clip=True to accept some excess heat."
 )
 BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
