@@ -40,6 +40,7 @@ def nogin_table(task: Task, settings: Settings) -> Table:
 
 def _kernels(task: Task) -> dict[str, ex.Kernel]:
     gradient = ex.Minibatch(task.posterior, BATCH_SIZE)
+    known = ex.KnownCovariance(gradient, ex.Diagonal(jax.numpy.ones(task.start.size)))
     h = STEP_SIZE["sghmc"]
 
     def nogin(structure: str, refresh: int = 1) -> ex.Kernel:
@@ -47,7 +48,10 @@ def _kernels(task: Task) -> dict[str, ex.Kernel]:
 
     return {
         SGHMC: ex.sghmc(gradient, h, FRICTION),
+        "nogin, known diagonal": ex.nogin(known, h, FRICTION),
         "nogin, diagonal": nogin("diagonal"),
+        "nogin, diagonal, refresh 10": nogin("diagonal", 10),
+        "nogin, scalar": nogin("scalar"),
         f"nogin, low rank {BATCH_SIZE}": nogin("low rank"),
         f"nogin, dense, refresh {REFRESH}": nogin("dense", REFRESH),
     }

@@ -124,6 +124,19 @@ def dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
     return sum((jnp.sum(x * y).astype(dtype) for x, y in pairs), start=jnp.zeros((), dtype))
 
 
+def sum_rows(tree: PyTree) -> PyTree:
+    """The sum over the leading axis of every leaf.
+
+    As a product with ones, which XLA does several times faster on CPUs than a sum down columns.
+    """
+    return jax.tree.map(lambda x: jnp.tensordot(jnp.ones(x.shape[0], x.dtype), x, 1), tree)
+
+
+def mean_rows(tree: PyTree) -> PyTree:
+    """The mean over the leading axis of every leaf."""
+    return jax.tree.map(lambda x, s: s / x.shape[0], tree, sum_rows(tree))
+
+
 def norm(tree: PyTree) -> Float[Array, ""]:
     """Euclidean norm over all leaves."""
     return jnp.sqrt(dot(tree, tree))

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -141,11 +140,6 @@ def likelihoods_and_scores(
         return posterior.log_likelihoods(position, single)[0]
 
     return jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
-
-
-def total(scores: PyTree) -> PyTree:
-    """The sum over the leading axis of every leaf."""
-    return jax.tree.map(lambda s: jnp.sum(s, axis=0), scores)
 
 
 def whole(value: Any, name: str, example: int) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import num_rows, take
-from ergodax.gradient.batches import corrected, total
+from ergodax.gradient.batches import corrected
 from ergodax.recipe.operators import Dense
 from ergodax.target.posterior import Posterior
 
@@ -98,7 +98,7 @@ def about_with_scores(
 ) -> tuple[Float[Array, ""], PyTree, PyTree]:
     """The same, and the scores, one for each example of the batch."""
     values, scores = remainders(expansion, posterior, position, batch)
-    rest = jnp.sum(values), total(scores)
+    rest = jnp.sum(values), tree.sum_rows(scores)
     known = expansion(position)
     return *corrected(posterior, position, known, rest, num_rows(batch)), scores
 

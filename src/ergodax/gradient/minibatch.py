@@ -87,6 +87,6 @@ class Minibatch(BatchEstimator):
         posterior, n = self.target, self.target.num_data
         likelihoods, scores = likelihoods_and_scores(posterior, position, batch)
         prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
-        gradient = jax.tree.map(lambda p, s: -p - n * jnp.mean(s, axis=0), slope, scores)
+        gradient = jax.tree.map(lambda p, s: -p - n * s, slope, tree.mean_rows(scores))
         potential = -prior - n * jnp.mean(likelihoods)
         return Estimate(gradient, potential, evaluations=jnp.int32(self.batch_size)), scores, state

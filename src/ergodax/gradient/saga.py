@@ -17,7 +17,6 @@ from ergodax.gradient.batches import (
     checked_batching,
     corrected,
     likelihoods_and_scores,
-    total,
     whole,
 )
 from ergodax.gradient.expansion import Expansion, sum_in_chunks
@@ -161,7 +160,7 @@ class SAGA(BatchEstimator):
         old = _like(old, position)
         values, scores = likelihoods_and_scores(posterior, position, batch)
         changes = _changes(values, scores, old, position, centre)
-        rest = jnp.sum(changes[0]), total(changes[1])
+        rest = jnp.sum(changes[0]), tree.sum_rows(changes[1])
         potential, gradient = corrected(posterior, position, state.sum(position), rest, n)
 
         new = _tangents(values, scores, position, centre)
@@ -206,7 +205,8 @@ def _like(table: Table, position: PyTree) -> Table:
 
 
 def _sums(table: Table) -> tuple[Float[Array, ""], PyTree]:
-    return jnp.sum(table.offset), total(table.slope)
+    # Of all N rows at once: here the pairwise sum, which loses fewer digits.
+    return jnp.sum(table.offset), jax.tree.map(lambda s: jnp.sum(s, axis=0), table.slope)
 
 
 def _summed(table: Table, centre: PyTree) -> Expansion:

@@ -21,11 +21,12 @@ def _outer(rows: PyTree) -> Float[Array, "d d"]:
 
 
 def _squares(rows: PyTree) -> PyTree:
-    return jax.tree.map(lambda r: jnp.sum(r**2, axis=0), rows)
+    return tree.sum_rows(tree.multiply(rows, rows))
 
 
 def _mean_square(rows: PyTree) -> Float[Array, ""]:
-    return tree.dot(rows, rows) * (num_rows(rows) / tree.size(rows))
+    squares = _squares(rows)
+    return sum(jnp.sum(s) for s in jax.tree.leaves(squares)) / tree.size(squares)
 
 
 # The sum over rows of f f^T, as far as the structure keeps it.
@@ -43,7 +44,7 @@ OPERATORS: dict[str, Callable[[Any], Operator]] = {
 
 def centred(scores: PyTree) -> PyTree:
     """The scores less their mean."""
-    return jax.tree.map(lambda s: s - jnp.mean(s, axis=0, keepdims=True), scores)
+    return jax.tree.map(lambda s, m: s - m[None], scores, tree.mean_rows(scores))
 
 
 def sample_covariance(scores: PyTree, structure: str) -> PyTree:
@@ -74,7 +75,7 @@ def sample_covariance_in_chunks(
 
     def moments(numbers: Int[Array, " k"]) -> tuple[PyTree, PyTree]:
         scores = scores_of(numbers)
-        mean = jax.tree.map(lambda s: jnp.mean(s, axis=0), scores)
+        mean = tree.mean_rows(scores)
         return mean, SUMS[structure](centred(scores))
 
     def merge(seen: tuple, numbers: Int[Array, " k"]) -> tuple[tuple, None]:
