@@ -1,6 +1,7 @@
 """A hostile setting for every test: shapes checked, no silent promotion, warnings are errors."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("NPROC", "1")  # one XLA thread a worker: xdist has the other cores
 
@@ -15,11 +16,22 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+MOST_MAPS = 25_000  # of the 65,530 memory maps that Linux gives a process
+LONG_RUNS = {"law", "reproduction"}  # folders whose tests sample for longer than they compile
+
+
 @pytest.fixture(autouse=True, scope="module")
-def programs_of_one_module():
-    """Thousands of compiled programs in one process exhaust its memory maps and kill it."""
+def compilation(request):
+    """Programs that run for a moment are compiled in haste, and dropped when they are too many.
+
+    Each compiled program takes memory maps, and a process that runs out of them is killed.
+    """
+    haste = request.path.parent.name not in LONG_RUNS
+    jax.config.update("jax_disable_most_optimizations", haste)
     yield
-    jax.clear_caches()
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ from ergodax.sampler import (
 from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
 from ergodax.tree import normal_like
+from ergodax.tune import infer
 
 __version__ = "0.1.0"
 
@@ -92,6 +93,7 @@ __all__ = [
     "exact",
     "find_mode",
     "hmc",
+    "infer",
     "langevin",
     "msgld",
     "nogin",

@@ -1,5 +1,27 @@
-"""Stages of automatic inference, each usable alone."""
+"""Stages of automatic inference, each usable alone, and `infer`, which is all of them."""
 
+from ergodax.tune.account import Account, Inference, error_table
+from ergodax.tune.coordinates import Coordinates, in_coordinates
+from ergodax.tune.estimator import Plan, choose_estimator
+from ergodax.tune.infer import infer
+from ergodax.tune.pilot import Tuned, tune
+from ergodax.tune.scale import curvature_coordinates, draws_coordinates, round_coordinates
 from ergodax.tune.whiten import Whitening, whiten
 
-__all__ = ["Whitening", "whiten"]
+__all__ = [
+    "Account",
+    "Coordinates",
+    "Inference",
+    "Plan",
+    "Tuned",
+    "Whitening",
+    "choose_estimator",
+    "curvature_coordinates",
+    "draws_coordinates",
+    "error_table",
+    "in_coordinates",
+    "infer",
+    "round_coordinates",
+    "tune",
+    "whiten",
+]

@@ -1,0 +1,295 @@
+"""Which sampler for which problem: a recommendation, its reasons, and code that runs."""
+
+import dataclasses
+
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.kernel import check_key
+from ergodax.target.base import AbstractTarget
+from ergodax.target.mode import find_mode
+from ergodax.tune import recipes
+from ergodax.tune.scale import LARGEST_DENSE
+
+SMALL = 2_000  # examples whose full gradient costs what a batch's step does
+CHEAP = 1e-4  # seconds of a full gradient that is as cheap as a batch's step
+ILL_CONDITIONED = 100.0
+SPREAD = 3.0  # of the starts of `probe_modes`
+APART = 0.05  # relative distance below which two minima are one
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What `advise` returns; `print` it.
+
+    Attributes:
+        recommendation: one sentence.
+        reasons: why, a sentence each.
+        code: a program that runs as it stands, on a small model to be replaced by yours.
+    """
+
+    recommendation: str
+    reasons: tuple[str, ...]
+    code: str
+
+    def __str__(self) -> str:
+        """The sentence, the reasons as a list, the program."""
+        reasons = "\n".join(f"  - {reason}" for reason in self.reasons)
+        return f"{self.recommendation}\n{reasons}\n\n{self.code}"
+
+
+def advise(
+    num_data: int | float,
+    dimension: int | float,
+    *,
+    gradient_seconds: float | None = None,
+    condition_number: float | None = None,
+    modes: int | None = None,
+    exact: bool = False,
+    network: bool = False,
+) -> Advice:
+    """Recommend a sampler by the size and the shape of a problem.
+
+    Networks: cyclical SGHMC. Several modes: replica exchange. Full gradients that are cheap:
+    NUTS. No bias allowed: firefly. One mode and up to 1,024 dimensions: NOGIN with control
+    variates, which `infer` tunes. More dimensions: SGHMC on SVRG's gradients, and pSGLD where
+    the scales differ much.
+
+    Args:
+        num_data: N, examples; 0 for a target without data.
+        dimension: d, of the position.
+        gradient_seconds: that one full gradient takes, if it was measured.
+        condition_number: the largest curvature over the least, if it is known.
+        modes: how many there are, as `probe_modes` counts them; None where nobody has looked.
+        exact: no bias is allowed, however small.
+        network: the parameters are a neural network's weights.
+
+    Returns:
+        An Advice.
+
+    Raises:
+        ValueError: a number out of range.
+
+    Example:
+        >>> from ergodax.tune.advise import advise
+        >>> advise(1e6, 50).recommendation
+        'ex.infer: NOGIN with control variates, tuned by itself.'
+    """
+    ranges = {
+        "num_data": (num_data, 0),
+        "dimension": (dimension, 1),
+        "gradient_seconds": (gradient_seconds, 0),
+        "condition_number": (condition_number, 1),
+        "modes": (modes, 1),
+    }
+    for name, (value, least) in ranges.items():
+        if value is not None and not value >= least:
+            raise ValueError(f"{name} must be at least {least}, not {value!r}.")
+    total, d = round(num_data), round(dimension)
+    cheap = total <= SMALL or (gradient_seconds is not None and gradient_seconds <= CHEAP)
+    if network:
+        choice = _network(total)
+    elif modes is not None and modes > 1:
+        choice = _several_modes(total, modes)
+    elif cheap:
+        choice = _cheap(total, gradient_seconds)
+    elif exact:
+        choice = _exact(total)
+    elif d > LARGEST_DENSE:
+        choice = _wide(total, d, condition_number)
+    else:
+        choice = _large(total, d)
+    recommendation, reasons, code = choice
+    reasons += _scales(condition_number, d, code)
+    if modes is None and not network:
+        reasons += (
+            "Nobody has counted the modes: ergodax.tune.advise.probe_modes does, from dispersed "
+            "starts; every recommendation but replica exchange is for one mode.",
+        )
+    return Advice(recommendation, reasons, code)
+
+
+_Choice = tuple[str, tuple[str, ...], str]
+
+
+def _network(total: int) -> _Choice:
+    return (
+        "Cyclical SGHMC on minibatches.",
+        (
+            "A network's posterior has more modes than any chain visits; each cycle's large steps "
+            "look for another one, and its small steps sample it.",
+            f"A batch costs the same however many of the {total:,} examples there are.",
+            "The weights of the modes are those of their basins, not of the posterior; for "
+            "predictions that matters little. If layers have very different scales: ex.psgld.",
+        ),
+        recipes.network(),
+    )
+
+
+def _several_modes(total: int, modes: int) -> _Choice:
+    gradient = recipes.gradient(total, SMALL)
+    return (
+        "Replica exchange.",
+        (
+            f"{modes} modes: a single chain stays in the one where it starts, and gives the others "
+            "no weight or a wrong one; hot replicas cross and hand down what they find.",
+            "See that the swap rates are above 0.2 and that the cold chains agree (R-hat).",
+        ),
+        recipes.replicas(gradient),
+    )
+
+
+def _cheap(total: int, seconds: float | None) -> _Choice:
+    cost = f"{total:,} examples" if seconds is None else f"a full gradient takes {seconds:.2g} s"
+    reason = "without data there is nothing to take batches of" if total == 0 else cost
+    sampler = "HMC with full gradients" if total > SMALL else "NUTS"
+    code = recipes.full() if total > SMALL else recipes.inference(total)
+    call = "ex.hmc" if total > SMALL else "ex.infer"
+    return (
+        f"{call}: {sampler}.",
+        (
+            f"{reason[0].upper()}{reason[1:]}: a step on a batch would be no cheaper, and full "
+            "gradients have no bias.",
+        ),
+        code,
+    )
+
+
+def _exact(total: int) -> _Choice:
+    return (
+        "Firefly Monte Carlo, with bounds tuned at the mode.",
+        (
+            "It samples the posterior itself, with no bias from step or batch.",
+            f"With bounds that touch at the mode few of the {total:,} rows are looked at in a "
+            "step; it needs a lower bound on the likelihood, which logistic regression has.",
+            "Without a bound but with bounded changes: ex.exact.tuna. Where a bias of a "
+            "hundredth of a posterior sd will do, ex.infer is far cheaper.",
+        ),
+        recipes.exact(),
+    )
+
+
+def _wide(total: int, d: int, condition_number: float | None) -> _Choice:
+    if condition_number is not None and condition_number > ILL_CONDITIONED:
+        return (
+            "pSGLD: minibatches with a diagonal preconditioner.",
+            (
+                f"{d:,} dimensions are too many for matrices of all directions, and scales that "
+                "differ by much need a step each: the preconditioner is learnt in the burn-in.",
+            ),
+            recipes.preconditioned(),
+        )
+    return (
+        "SGHMC on SVRG's gradients.",
+        (
+            f"{d:,} dimensions: control variates at a fixed centre weaken as the chain moves "
+            "away, which it does the further the more dimensions there are; SVRG's moves along.",
+            f"Its passes over the {total:,} examples cost half as much as its batches. If memory "
+            "or time forbids passes: ex.Minibatch, with smaller steps.",
+        ),
+        recipes.moving(),
+    )
+
+
+def _large(total: int, d: int) -> _Choice:
+    return (
+        "ex.infer: NOGIN with control variates, tuned by itself.",
+        (
+            f"{total:,} examples: with one mode, control variates there make a batch of some ten "
+            "as quiet as a hundred times as many, and a draw costs the same however large N is.",
+            f"{d:,} dimensions: small enough to make the posterior round by its curvature.",
+            "NOGIN takes out the heat of the noise that is left, and the bias of its step is "
+            "measured and reported.",
+        ),
+        recipes.inference(total),
+    )
+
+
+def _scales(condition_number: float | None, d: int, code: str) -> tuple[str, ...]:
+    if condition_number is None or condition_number <= ILL_CONDITIONED or "psgld" in code:
+        return ()
+    if "ex.infer" in code:
+        text = "ex.infer changes to coordinates in which it is 1"
+    elif d <= LARGEST_DENSE:
+        text = "pass the inverse covariance as `mass`, or change coordinates with tune.whiten"
+    else:
+        text = "standardise the parameters, or use ex.psgld"
+    return (f"Condition number {condition_number:.3g}: {text}.",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Modes:
+    """What `probe_modes` returns.
+
+    Attributes:
+        positions: a minimum of the potential each, the lowest first.
+        potentials: U there, ascending.
+        found: how many of the starts ended in each.
+        failed: how many starts ended in no minimum.
+    """
+
+    positions: tuple[PyTree, ...]
+    potentials: Float[np.ndarray, " modes"]
+    found: tuple[int, ...]
+    failed: int
+
+    @property
+    def count(self) -> int:
+        """How many are distinct."""
+        return len(self.positions)
+
+
+def probe_modes(
+    target: AbstractTarget,
+    key: PRNGKeyArray,
+    restarts: int = 8,
+    *,
+    init: PyTree,
+    spread: float = SPREAD,
+) -> Modes:
+    """Count the modes that L-BFGS finds from dispersed starts.
+
+    A lower bound: a mode that no start leads to is not seen. Minima are one where they differ by
+    less than 5 % of the spread of the starts. Modes that are images of each other under a
+    symmetry of the model count apart.
+
+    Args:
+        target: a Posterior, or a target without data.
+        key: a key of `jax.random.key`.
+        restarts: how many starts; `init` itself is the first.
+        init: a position around which they are spread.
+        spread: the standard deviation of the starts in each coordinate.
+
+    Raises:
+        ValueError: fewer than 1 restart, a spread that is not positive.
+    """
+    if restarts < 1:
+        raise ValueError(f"restarts must be at least 1, not {restarts!r}. Try 8.")
+    if not spread > 0:
+        raise ValueError(f"spread must be positive, not {spread!r}. Try 3.")
+    start = tree.freeze(init, "init")
+    flat, unravel = tree.ravel(start)
+    noise = jax.random.normal(check_key(key), (restarts, flat.size), flat.dtype)
+    starts = flat[None, :] + spread * noise.at[0].set(0.0)
+    modes, ends = [], []
+    for k in range(restarts):
+        mode = find_mode(target, tree.thaw(unravel(starts[k])))
+        end = np.asarray(tree.ravel(tree.freeze(mode.position))[0], np.float64)
+        if bool(mode.converged) and np.isfinite(end).all():
+            modes.append(mode)
+            ends.append(end)
+    order = np.argsort([float(mode.potential) for mode in modes])
+    chosen: list[int] = []
+    found: list[int] = []
+    for k in order:
+        apart = [np.abs(ends[k] - ends[j]).max() for j in chosen]
+        if apart and min(apart) < APART * spread:
+            found[int(np.argmin(apart))] += 1
+        else:
+            chosen.append(int(k))
+            found.append(1)
+    values = np.asarray([float(modes[k].potential) for k in chosen])
+    places = tuple(modes[k].position for k in chosen)
+    return Modes(places, values, tuple(found), restarts - len(modes))

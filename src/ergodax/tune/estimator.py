@@ -1,0 +1,157 @@
+"""Which gradient estimator, how large a batch, how long a step: the cheapest that is quiet enough.
+
+All in round coordinates, where the posterior's scale is 1 and the longest stable step is 2.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ergodax.data.arrays import num_rows
+from ergodax.gradient import ControlVariate, FullGradient, KnownCovariance, Minibatch
+from ergodax.gradient.expansion import Expansion, remainders
+from ergodax.recipe.operators import Dense, Diagonal
+from ergodax.target.posterior import Posterior
+from ergodax.tune.scale import LARGEST_DENSE
+
+LONGEST_STEP = 1.0
+HEAT = 0.15  # the largest h v / 2: what the noise heats, in units of what the friction cools
+OVERHEAD = 64.0  # what a step costs beside its gradients, in gradients of one example
+LARGEST_SECOND_ORDER = 256  # dimensions for which a d x d product in each step pays
+SMALLEST_BATCH = 8
+NUMBERS = 2**24  # of scores that are held at a time
+
+# Evaluations for an example of the batch.
+COSTS = {"Minibatch": 1, "ControlVariate": 2, "ControlVariate, order 2": 3, "FullGradient": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """An estimator, a batch size and a step that go together.
+
+    Attributes:
+        name: of the estimator, a key of `COSTS`.
+        batch_size: n.
+        step_size: h.
+        covariance: of one example's score, shape (d, d), or its diagonal, shape (d,).
+        noise: v, the largest variance of the gradient's noise in any direction.
+        costs: evaluations for one effective draw, as predicted, for each estimator.
+    """
+
+    name: str
+    batch_size: int
+    step_size: float
+    covariance: Float[np.ndarray, "..."]
+    noise: float
+    costs: dict[str, float]
+
+    def build(self, posterior: Posterior, dtype: Any = None) -> Any:
+        """The estimator with the variances of its noise, which are those of each coordinate.
+
+        Args:
+            posterior: in round coordinates in which `covariance` is diagonal.
+            dtype: of the position; by default JAX's.
+        """
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        n, total = self.batch_size, posterior.num_data
+        d = self.covariance.shape[0]
+        if self.name == "FullGradient":
+            return KnownCovariance(FullGradient(posterior), 0.0)
+        if self.name == "Minibatch":
+            estimator = Minibatch(posterior, n)
+        else:
+            centre = jnp.zeros(d, dtype)
+            estimator = ControlVariate(posterior, n, centre, order=1 + ("2" in self.name))
+        one = self.covariance if self.covariance.ndim == 1 else np.diag(self.covariance)
+        noise = jnp.asarray(total * (total - n) / n * one, dtype)
+        return KnownCovariance(estimator, Diagonal(noise))
+
+
+def choose_estimator(
+    posterior: Posterior,
+    rows: PyTree,
+    points: Float[Array, "points d"],
+    *,
+    longest_step: float = LONGEST_STEP,
+) -> Plan:
+    """Measure the noise of each estimator; choose estimator, batch size and step together.
+
+    A step of size h brings about h / 2 effective draws, and noise of variance v heats by a share
+    of h v / 2, all of which NOGIN's friction takes out again if v is the same everywhere, which
+    it is not. For each estimator the batch size and step that make an effective draw cheapest are
+    found, subject to h v / 2 <= 0.15.
+
+    Args:
+        posterior: in round coordinates; its position is a vector.
+        rows: examples that stand for all.
+        points: places at which the noise is measured, draws of the posterior or near it.
+        longest_step: the largest h to consider.
+    """
+    best, costs = None, {}
+    for name in COSTS:
+        covariance = _covariance(posterior, rows, points, name)
+        top = covariance.max()
+        if covariance.ndim == 2 and np.isfinite(covariance).all():
+            top = np.linalg.eigvalsh(covariance)[-1]
+        cost, n, h, noise = _cheapest(posterior.num_data, float(top), name, longest_step)
+        costs[name] = cost
+        if best is None or cost < best[0]:
+            best = cost, Plan(name, n, h, covariance, noise, costs)
+    assert best is not None
+    return best[1]
+
+
+def _cheapest(
+    total: int, top: float, name: str, longest_step: float
+) -> tuple[float, int, float, float]:
+    """(cost, n, h, v) of the cheapest effective draw."""
+    if name == "FullGradient":
+        return (OVERHEAD + total) * 2.0 / longest_step, total, longest_step, 0.0
+    largest = max(1, total // 2)
+    if not np.isfinite(top):
+        return np.inf, largest, longest_step, np.inf
+    options, n = [], min(SMALLEST_BATCH, largest)
+    while n <= largest:
+        noise = total * (total - n) / n * top
+        h = min(longest_step, 2.0 * HEAT / max(noise, 1e-30))
+        options.append(((OVERHEAD + COSTS[name] * n) * 2.0 / h, n, h, noise))
+        n *= 2
+    return min(options)
+
+
+def _covariance(
+    posterior: Posterior, rows: PyTree, points: Float[Array, "points d"], name: str
+) -> Float[np.ndarray, "..."]:
+    """Of one example's part of the estimate, averaged over the points."""
+    d = points.shape[1]
+    if name == "FullGradient" or (name.endswith("2") and d > LARGEST_SECOND_ORDER):
+        return np.full(d, 0.0 if name == "FullGradient" else np.inf)
+    few = jax.tree.map(lambda x: x[: max(2, NUMBERS // d)], rows)
+    return np.asarray(_score_covariance(posterior, few, points, name), np.float64)
+
+
+@eqx.filter_jit
+def _score_covariance(
+    posterior: Posterior, rows: PyTree, points: Float[Array, "points d"], name: str
+) -> Array:
+    d = points.shape[1]
+    zero = jnp.zeros(d, points.dtype)
+    # Only the rows' own terms are looked at, so the sums over all data are not needed.
+    bend = Dense(jnp.zeros((d, d), points.dtype)) if name.endswith("2") else None
+    about_zero = Expansion(zero, jnp.zeros((), points.dtype), zero, bend)
+
+    def at(u: Float[Array, " d"]) -> Array:
+        if name == "Minibatch":
+            scores = posterior.per_example_gradients(u, rows)
+        else:
+            scores = remainders(about_zero, posterior, u, rows)[1]
+        scores = scores - jnp.mean(scores, axis=0, keepdims=True)
+        square = scores.T @ scores if d <= LARGEST_DENSE else jnp.sum(scores**2, axis=0)
+        return square / max(1, num_rows(rows) - 1)
+
+    return jnp.mean(jax.lax.map(at, points), axis=0)

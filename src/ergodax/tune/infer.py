@@ -1,0 +1,265 @@
+"""Inference without hyperparameters: choose, check, run until the error is small enough."""
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ergodax import tree
+from ergodax.driver.sample import sample
+from ergodax.driver.samples import Samples
+from ergodax.kernel import check_key
+from ergodax.target.base import AbstractTarget
+from ergodax.target.mode import find_mode
+from ergodax.target.posterior import Posterior
+from ergodax.tune.account import Account, Inference, error_table
+from ergodax.tune.coordinates import Coordinates, in_coordinates
+from ergodax.tune.modes import other_modes
+from ergodax.tune.nuts import warm_up
+from ergodax.tune.pilot import Tuned, tune
+from ergodax.tune.scale import round_coordinates
+
+SMALL = 2_000  # examples whose full gradient costs what a batch's step does
+WARM_UP = 500
+ROUNDS = 6  # of sampling; each may be four times as long as the one before
+LARGEST_R_HAT = 1.02
+DRAWS = 1_000  # of the first round, all chains together
+LEAST = 0.1  # of the draws so far, that a round has at least
+NUMBERS = 2**28  # that the draws may have, all chains together
+
+
+def infer(
+    target: AbstractTarget,
+    init: PyTree,
+    *,
+    key: Any,
+    accuracy: float = 0.05,
+    num_chains: int = 4,
+    max_seconds: float = 600.0,
+    progress: bool = True,
+) -> Inference:
+    """Sample a posterior with nothing to tune, until every error is below `accuracy`.
+
+    The stages, each usable alone: `ex.find_mode`; coordinates in which the posterior is round
+    (`tune.round_coordinates`); for data worth more than a batch, the cheapest gradient
+    estimator, batch size and step (`tune.choose_estimator`), a pilot run that corrects coordinates
+    and measures the bias of the step (`tune.tune`), then NOGIN in these coordinates; for small
+    problems and targets without data NUTS (BlackJAX's), which has no bias. Chains start spread
+    over twice the posterior's scale. Sampling ends when, for the mean and the sd of every component
+    of the position, the Monte Carlo standard error plus the measured bias is below `accuracy`
+    posterior standard deviations and R-hat below 1.02, or when the time is up.
+
+    Args:
+        target: a Posterior, or a target without data.
+        init: where to begin, any tree of floating-point arrays.
+        key: a key of `jax.random.key`.
+        accuracy: the error that is small enough, in posterior standard deviations.
+        num_chains: independent chains, at least 2.
+        max_seconds: the time for the whole; what is running is not cut short.
+        progress: show bars.
+
+    Returns:
+        An Inference: draws, error table, decisions with their reasons. `print` it.
+
+    Raises:
+        TypeError: not a target.
+        ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
+            be evaluated or is not finite at `init`.
+        DivergenceError: chains left the finite numbers however short the step.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.targets.gaussian(jnp.zeros(2), jnp.eye(2))
+        >>> result = ex.infer(target, jnp.zeros(2), key=jax.random.key(0), progress=False)
+        >>> result.converged
+        True
+    """
+    if not isinstance(target, AbstractTarget):
+        raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+    if not accuracy > 0:
+        raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")
+    if num_chains < 2:
+        raise ValueError(f"num_chains must be at least 2, to compare chains, not {num_chains!r}.")
+    deadline = time.perf_counter() + max_seconds
+    account = Account()
+    key_scale, key_modes, key_tune, key_run = jax.random.split(check_key(key), 4)
+    _check_start(target, init)
+    coordinates = _start(target, init, account, key_scale)
+    modes = _modes(target, init, coordinates, account, key_modes)
+    run = (account, accuracy, num_chains, deadline, progress)
+    if isinstance(target, Posterior) and target.num_data > SMALL:
+        with account.timing("tuning"):
+            tuned = tune(
+                target,
+                coordinates,
+                account,
+                key=key_tune,
+                accuracy=accuracy,
+                num_chains=num_chains,
+                progress=progress,
+            )
+        tuned = dataclasses.replace(tuned, starts=_at(tuned.starts, tuned.coordinates, modes))
+        return _sample_rounds(tuned, key_run, *run)
+    size = target.num_data if isinstance(target, Posterior) else "no"
+    account.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
+    with account.timing("tuning"):
+        tuned = _nuts(target, coordinates, key_tune, num_chains, modes)
+    return _sample_rounds(tuned, key_run, *run)
+
+
+def _check_start(target: AbstractTarget, init: PyTree) -> None:
+    position = tree.freeze(init, "init")
+    target.check(position)
+    value, gradient = target.value_and_gradient(position)
+    if not (bool(jnp.isfinite(value)) and bool(tree.all_finite(gradient))):
+        raise ValueError(
+            f"init: the log density there is {-float(value):g}, and it and its gradient must be "
+            "finite. Try a position inside the support, or unconstrained parameters."
+        )
+
+
+def _modes(
+    target: AbstractTarget, init: PyTree, coordinates: Coordinates, account: Account, key: Array
+) -> list[PyTree]:
+    """The positions of all modes where there are several, else none."""
+    with account.timing("modes"):
+        others = other_modes(target, init, coordinates, key=key)
+    if not others:
+        return []
+    zero = jnp.zeros(coordinates.dimension, coordinates.basis.dtype)
+    far = min(float(jnp.linalg.norm(u)) for u in others)
+    account.decide(
+        "modes",
+        f"chains begin at {len(others) + 1}",
+        f"the nearest other is {far:.3g} posterior sds from the first",
+    )
+    return [coordinates.position(u) for u in (zero, *others)]
+
+
+def _at(
+    starts: Float[Array, "chains d"], coordinates: Coordinates, modes: list[PyTree]
+) -> Float[Array, "chains d"]:
+    """The starts, moved from the centre to the modes in turn where there are several."""
+    if not modes:
+        return starts
+    centres = jnp.stack([coordinates.of(mode) for mode in modes])
+    return starts + centres[np.arange(len(starts)) % len(modes)]
+
+
+def _start(target: AbstractTarget, init: PyTree, account: Account, key: Array) -> Coordinates:
+    """Round coordinates at the mode, or plain ones where there is none."""
+    with account.timing("mode"):
+        mode = jax.block_until_ready(find_mode(target, init))
+    ok = bool(mode.converged)
+    finite = bool(jnp.isfinite(mode.potential)) and bool(
+        tree.all_finite(tree.freeze(mode.position))
+    )
+    account.decide(
+        "start",
+        "the mode" if ok else ("where L-BFGS stopped" if finite else "init"),
+        f"{int(mode.iterations)} iterations, gradient norm {float(mode.gradient_norm):.3g}",
+    )
+    with account.timing("scale"):
+        centre = mode.position if finite else init
+        coordinates = round_coordinates(target, centre, key=key)
+    if not bool(jnp.all(jnp.isfinite(coordinates.basis))):
+        coordinates = Coordinates(init, jnp.ones(coordinates.dimension))
+        account.decide("coordinates", "the position's own", "the curvature is not finite")
+        return coordinates
+    kind = (
+        "averaged Hessian" if coordinates.basis.ndim == 2 else "diagonal of the Fisher information"
+    )
+    basis = np.asarray(coordinates.basis, np.float64)
+    sizes = np.linalg.norm(basis.reshape(len(basis), -1), axis=-1)
+    account.decide(
+        "coordinates", f"by the {kind}", f"scales {sizes.min():.2g} to {sizes.max():.2g}"
+    )
+    return coordinates
+
+
+def _nuts(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    key: Array,
+    num_chains: int,
+    modes: list[PyTree],
+) -> Tuned:
+    key_start, key_run = jax.random.split(key)
+    shape = (num_chains, coordinates.dimension)
+    starts = jax.random.normal(key_start, shape, coordinates.basis.dtype)
+    inner = in_coordinates(target, coordinates)
+    starts = _at(starts, coordinates, modes)
+    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run)
+    return Tuned(kernel, coordinates, last, None, 1, 0)
+
+
+def _sample_rounds(
+    tuned: Tuned,
+    key: Array,
+    account: Account,
+    accuracy: float,
+    num_chains: int,
+    deadline: float,
+    progress: bool,
+) -> Inference:
+    """Draw, look at the errors, draw more."""
+    parts: list[Samples] = []
+    count, positions = max(DRAWS // num_chains, 500), tuned.starts
+    early = -(-tuned.burn_in // tuned.thin)  # draws that are left out
+    table = None
+    for number in range(ROUNDS):
+        begin = time.perf_counter()
+        with account.timing("sampling"):
+            part = sample(
+                tuned.kernel,
+                positions=positions,
+                num_steps=(early + count) * tuned.thin,
+                key=jax.random.fold_in(key, number),
+                num_chains=num_chains,
+                thin=tuned.thin,
+                collect=tuned.coordinates.position,
+                progress=progress,
+            )
+        parts.append(part.without(early))
+        with account.timing("diagnostics"):
+            samples = _joined(parts)
+            table = error_table(samples, tuned.bias)
+        done = _good(table, accuracy)
+        biased = (table[["bias_mean", "bias_sd"]].max(axis=1) > accuracy).any()
+        pace = count / (time.perf_counter() - begin)
+        room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
+        time_left = int(pace * (deadline - time.perf_counter()))
+        count = min(_more(table, accuracy, samples.num_draws), room, time_left)
+        if done or biased or count < LEAST * samples.num_draws:
+            break  # more draws do not take a bias away, and so few would not help
+        positions, early = part.final_state.position, 0
+    draws = f"{samples.num_draws} draws of each of {num_chains} chains"
+    account.decide("length", draws, f"{number + 1} rounds, thinned by {tuned.thin}")
+    return Inference(samples, table, accuracy, done, account, tuned)
+
+
+def _good(table: Any, accuracy: float) -> bool:
+    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
+
+
+def _more(table: Any, accuracy: float, drawn: int) -> int:
+    """How many draws of each chain are missing: the error falls as one over their root."""
+    mcse = np.maximum(table["mcse_mean"], table["mcse_sd"]).to_numpy()
+    bias = np.maximum(table["bias_mean"], table["bias_sd"]).to_numpy()
+    room = np.maximum(accuracy - bias, 0.25 * accuracy)
+    missing = np.nan_to_num((mcse / room) ** 2, nan=np.inf) * 1.2
+    factor = float(np.clip(missing.max(), 2.0, 5.0))
+    return int(np.ceil((factor - 1.0) * drawn))
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    """Rounds of the same chains as one run."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = [(p.position, p.info) for p in parts]
+    position, info = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
+    return Samples(position, info, parts[-1].final_state)

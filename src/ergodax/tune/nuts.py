@@ -1,0 +1,102 @@
+"""The no-U-turn sampler of BlackJAX as a kernel, for problems whose gradient is cheap."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.kernel import Info, Kernel
+from ergodax.target.base import AbstractTarget
+
+
+class NutsState(eqx.Module):
+    """BlackJAX's state beside ours."""
+
+    inner: Any
+
+    @property
+    def position(self) -> PyTree:
+        """Where the chain stands."""
+        return self.inner.position
+
+
+class Nuts(Kernel):
+    """NUTS with a step size and mass matrix found by `warm_up`.
+
+    Attributes:
+        target: any target.
+        step_size: h.
+        inverse_mass: shape (d, d) or (d,).
+    """
+
+    target: AbstractTarget
+    step_size: Float[Array, ""]
+    inverse_mass: Array
+
+    def _algorithm(self) -> Any:
+        import blackjax
+
+        density = lambda x: -self.target.potential(x)  # noqa: E731
+        return blackjax.nuts(density, self.step_size, self.inverse_mass)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> NutsState:
+        """BlackJAX's state at the position."""
+        with jax.numpy_dtype_promotion("standard"):
+            return NutsState(self._algorithm().init(tree.freeze(position)))
+
+    def step(self, key: PRNGKeyArray, state: NutsState) -> tuple[NutsState, Info]:
+        """One trajectory."""
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            inner, told = self._algorithm().step(key, state.inner)
+        info = Info(
+            step_size=self.step_size,
+            potential=-inner.logdensity,
+            gradient_norm=tree.norm(inner.logdensity_grad),
+            finite=tree.all_finite(inner.position),
+            evaluations=jnp.asarray(told.num_integration_steps, jnp.int32),
+            acceptance=told.acceptance_rate,
+            accepted=~told.is_divergent,
+        )
+        return NutsState(inner), info
+
+
+def warm_up(
+    target: AbstractTarget, positions: PyTree, num_steps: int, *, key: PRNGKeyArray
+) -> tuple[Nuts, PyTree]:
+    """Stan's window adaptation with a dense mass matrix, in every chain; the medians are kept.
+
+    Args:
+        target: of a vector u.
+        positions: a start for each chain, leading axis chains.
+        num_steps: of each chain.
+        key: a key of `jax.random.key`.
+
+    Returns:
+        The kernel, and where each chain came to.
+    """
+    last, steps, masses = _warm_up(target, positions, num_steps, key)
+    inverse_mass = np.mean(np.asarray(masses, np.float64), axis=0)
+    kernel = Nuts(target, jnp.median(steps), jnp.asarray(inverse_mass, masses.dtype))
+    return kernel, last
+
+
+@eqx.filter_jit
+def _warm_up(
+    target: AbstractTarget, positions: PyTree, num_steps: int, key: PRNGKeyArray
+) -> tuple[PyTree, Array, Array]:
+    import blackjax
+
+    adapt: Any = blackjax.window_adaptation
+    adaptation = adapt(blackjax.nuts, lambda x: -target.potential(x), is_mass_matrix_diagonal=False)
+
+    def one(key: PRNGKeyArray, position: PyTree) -> tuple:
+        (state, parameters), _ = adaptation.run(key, position, num_steps)
+        return state.position, parameters["step_size"], parameters["inverse_mass_matrix"]
+
+    keys = jax.random.split(key, jax.tree.leaves(positions)[0].shape[0])
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return jax.vmap(one)(keys, positions)

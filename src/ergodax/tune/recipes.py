@@ -1,0 +1,210 @@
+"""The programs that `advise` hands out: a model to be replaced, and a few lines that sample it."""
+
+REGRESSION = """\
+import jax
+import jax.numpy as jnp
+
+import ergodax as ex
+
+# Your model in place of this one: data, log-prior, log-likelihood of one example, a start.
+x = jax.random.normal(jax.random.key(1), (5_000, 3))
+y = (jax.random.uniform(jax.random.key(2), (5_000,)) < jax.nn.sigmoid(x[:, 0])).astype(jnp.float32)
+
+
+def log_prior(w):
+    return -0.5 * jnp.sum(w**2)
+
+
+def log_likelihood(w, example):
+    features, label = example
+    score = features @ w
+    return label * score - jax.nn.softplus(score)
+
+
+posterior = ex.Posterior(log_prior, log_likelihood, (x, y))
+init = jnp.zeros(3)
+"""
+
+NO_DATA = """\
+import jax
+import jax.numpy as jnp
+
+import ergodax as ex
+
+# Your potential, minus the log-density, and a start in place of these.
+posterior = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
+init = jnp.zeros(3)
+"""
+
+TWO_MODES = """\
+import jax
+import jax.numpy as jnp
+
+import ergodax as ex
+"""
+
+MIXTURE = """
+# Your model in place of this one, whose posterior has modes near -1 and 1.
+data = 1.0 + jax.random.normal(jax.random.key(1), (5_000,))
+
+
+def log_prior(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def log_likelihood(x, example):
+    return -0.5e-3 * jnp.sum((example - x**2) ** 2)
+
+
+posterior = ex.Posterior(log_prior, log_likelihood, data)
+init = jnp.ones(1)
+"""
+
+WELLS = """
+# Your potential in place of this one, whose modes are at -1 and 1.
+posterior = ex.Target(lambda x: jnp.sum(2.0 * (x**2 - 1.0) ** 2))
+init = jnp.ones(1)
+"""
+
+NETWORK = """\
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import ergodax as ex
+
+# Your network and data in place of these.
+x = jax.random.normal(jax.random.key(1), (1_000, 2))
+y = (x[:, 0] * x[:, 1] > 0).astype(jnp.float32)
+init = eqx.nn.MLP(2, "scalar", 8, 1, key=jax.random.key(2))
+
+
+def log_prior(net):
+    weights = jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array))
+    return -0.5 * sum(jnp.sum(w**2) for w in weights)
+
+
+def log_likelihood(net, example):
+    features, label = example
+    score = net(features)
+    return label * score - jax.nn.softplus(score)
+
+
+posterior = ex.Posterior(log_prior, log_likelihood, (x, y))
+"""
+
+
+def inference(total: int) -> str:
+    """`infer`, on a target without data if there are none."""
+    return f"""{REGRESSION if total else NO_DATA}
+result = ex.infer(posterior, init, key=jax.random.key(0))
+print(result)
+"""
+
+
+def full() -> str:
+    """HMC with full gradients in round coordinates."""
+    return f"""{REGRESSION}
+mode = ex.find_mode(posterior, init).position
+mass = jax.hessian(posterior.potential)(mode)
+kernel = ex.hmc(posterior, 0.3, 5, mass=mass)
+samples = ex.sample(
+    kernel, mode, 2_000, key=jax.random.key(0), num_chains=4, burn_in=200, progress=False
+)
+print(samples.summary())
+"""
+
+
+def gradient(total: int, small: int) -> tuple[str, str]:
+    """A model with two modes, and its gradient, by the number of examples."""
+    if total == 0:
+        return WELLS, "ex.FullGradient(posterior)"
+    return MIXTURE, f"ex.{'FullGradient(posterior)' if total <= small else 'Minibatch(posterior, 100)'}"
+
+
+def replicas(gradient: tuple[str, str]) -> str:
+    """Replica exchange."""
+    model, estimator = gradient
+    return f"""{TWO_MODES}{model}
+kernel = ex.replica_exchange(
+    ex.sghmc, {estimator}, 0.05, friction=2.0, temperatures=(1.0, 2.0, 4.0, 8.0)
+)
+samples = ex.sample(
+    kernel,
+    init,
+    20_000,
+    key=jax.random.key(0),
+    num_chains=4,
+    burn_in=1_000,
+    thin=10,
+    progress=False,
+)
+print(samples.summary())
+print("swap rates:", samples.final_state.auxiliary["swap_rate"])
+"""
+
+
+def network() -> str:
+    """Cyclical SGHMC."""
+    return f"""{NETWORK}
+kernel = ex.cyclical(ex.sghmc, ex.Minibatch(posterior, 100), 0.02, period=2_000, friction=5.0)
+samples = ex.sample(
+    kernel, init, 10_000, key=jax.random.key(0), num_chains=2, thin=10, progress=False
+)
+draws = samples.sampling_stage()
+"""
+
+
+def exact() -> str:
+    """Firefly with bounds that touch at the mode."""
+    return f"""{REGRESSION}
+mode = ex.find_mode(posterior, init).position
+mass = jax.hessian(posterior.potential)(mode)
+bound = ex.exact.LogisticBound(x, y, centre=mode)
+kernel = ex.exact.firefly(posterior, 1.0, bound, mass=mass)
+samples = ex.sample(
+    kernel, mode, 5_000, key=jax.random.key(0), num_chains=4, burn_in=500, progress=False
+)
+print(samples.summary())
+"""
+
+
+def moving() -> str:
+    """SGHMC on SVRG's gradients."""
+    return f"""{REGRESSION}
+n = 100
+gradient = ex.SVRG(posterior, n, period=posterior.num_data // n)
+mode = ex.find_mode(posterior, init).position
+# Step size: about a tenth of the posterior's least sd.
+kernel = ex.sghmc(gradient, 0.004, friction=20.0)
+samples = ex.sample(
+    kernel,
+    mode,
+    10_000,
+    key=jax.random.key(0),
+    num_chains=4,
+    burn_in=1_000,
+    thin=10,
+    progress=False,
+)
+print(samples.summary())
+"""
+
+
+def preconditioned() -> str:
+    """Adaptively preconditioned Langevin dynamics."""
+    return f"""{REGRESSION}
+burn_in = 2_000
+kernel = ex.psgld(ex.Minibatch(posterior, 100), 1e-5, adaptation_steps=burn_in)
+samples = ex.sample(
+    kernel,
+    init,
+    20_000,
+    key=jax.random.key(0),
+    num_chains=4,
+    burn_in=burn_in,
+    thin=10,
+    progress=False,
+)
+print(samples.summary())
+"""
