@@ -6,6 +6,7 @@ from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
 from ergodax.tune.pilot import Tuned, tune
 from ergodax.tune.scale import curvature_coordinates, draws_coordinates, round_coordinates
+from ergodax.tune.step_size import StepSearch, find_step, first_step
 from ergodax.tune.whiten import Whitening, whiten
 
 __all__ = [
@@ -13,12 +14,15 @@ __all__ = [
     "Coordinates",
     "Inference",
     "Plan",
+    "StepSearch",
     "Tuned",
     "Whitening",
     "choose_estimator",
     "curvature_coordinates",
     "draws_coordinates",
     "error_table",
+    "find_step",
+    "first_step",
     "in_coordinates",
     "infer",
     "round_coordinates",

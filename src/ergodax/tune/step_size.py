@@ -1,0 +1,223 @@
+"""Step sizes: a first one by curvature and noise, a better one by the measured temperature."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.diagnostics.temperature import temperature as read_temperature
+from ergodax.driver.sample import sample
+from ergodax.errors import DivergenceError
+from ergodax.gradient.base import GradientEstimator, check_estimator
+from ergodax.kernel import check_key
+
+SHARE = 0.1
+POWER_STEPS = 30  # of the iteration for the largest curvature
+ESTIMATES = 64  # of the gradient, for the variance of its noise
+READOUTS = ("configurational", "kinetic")
+# Of dual averaging, as in the no-U-turn sampler but for the gain, which suits errors in [-1, 1].
+GAIN, EARLY = 0.7, 5.0
+SHORTER = 0.25  # after a round that diverged
+
+
+def first_step(
+    gradient: GradientEstimator,
+    position: PyTree,
+    *,
+    key: Any,
+    friction: float | None = None,
+    temperature: float = 1.0,
+    share: float = SHARE,
+) -> float:
+    """The ten-per-cent rule: no direction is heated by more than a tenth, to first order.
+
+    On a Gaussian, with k the largest curvature and V the largest variance of the gradient's noise,
+    an overdamped step h inflates variances by h k / 2 + h V / (2 T), and a step with momentum and
+    friction gamma shifts the momentum's by h^2 k / 4 and heats by h V / (2 gamma T). The largest h
+    is returned for which the sum is at most `share`. It is where to begin, not where to end: see
+    `find_step` and `diagnostics.bias`.
+
+    Args:
+        gradient: an estimator of grad U.
+        position: near the mode.
+        key: a key of `jax.random.key`.
+        friction: gamma, for samplers with a momentum of unit mass; None for overdamped ones.
+        temperature: T.
+        share: see above.
+
+    Returns:
+        h.
+
+    Raises:
+        ValueError: a share that is not positive, or no curvature at the position.
+    """
+    if not share > 0:
+        raise ValueError(f"share must be positive, not {share!r}. Try 0.1.")
+    gradient, position = check_estimator(gradient), tree.freeze(position)
+    keys = jax.random.split(check_key(key))
+    curvature = float(_curvature(gradient.target, position, keys[0]))
+    if not curvature > 0:
+        raise ValueError(
+            f"the largest curvature at this position is {curvature:.3g}, so it says nothing of the "
+            "scale. Try the position of ex.find_mode."
+        )
+    noise = float(_noise(gradient, position, keys[1])) / temperature
+    if friction is None:
+        return 2.0 * share / (curvature + noise)
+    # h^2 k / 4 + h V / (2 gamma T) = share
+    slope = noise / friction
+    return float((np.sqrt(slope**2 + 4.0 * share * curvature) - slope) / curvature)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepSearch:
+    """What `find_step` found.
+
+    Attributes:
+        step_size: h.
+        step_sizes: of each round.
+        excesses: the relative deviation of the temperature in each round; NaN where it diverged.
+    """
+
+    step_size: float
+    step_sizes: Float[np.ndarray, " rounds"]
+    excesses: Float[np.ndarray, " rounds"]
+
+
+def find_step(
+    make_kernel: Callable[[float], Any],
+    gradient: Any,
+    position: PyTree,
+    step_size: float,
+    *,
+    key: Any,
+    excess: float = 0.05,
+    readout: str = "configurational",
+    temperature: float = 1.0,
+    num_rounds: int = 40,
+    num_steps: int = 500,
+    thin: int = 5,
+    num_chains: int = 4,
+) -> StepSearch:
+    """The step size at which the temperature is off by a given share, by dual averaging.
+
+    In each round the chains go on with the present step; log h is moved against the sign of
+    |T_measured / T - 1| - excess. Rounds are noisy; what is returned is the mean of log h over the
+    second half of them. The kinetic temperature suits schemes whose configurational one has no
+    error on Gaussians (BAOAB, ABOBA).
+
+    Args:
+        make_kernel: step size -> kernel.
+        gradient: an estimator or a target, for the configurational temperature.
+        position: where to begin, near the mode.
+        step_size: the first h; `first_step` has one.
+        key: a key of `jax.random.key`.
+        excess: the deviation to be allowed, relative to T.
+        readout: "configurational" or "kinetic".
+        temperature: T.
+        num_rounds: rounds.
+        num_steps: of each chain in a round.
+        thin: steps to a draw at which the temperature is read.
+        num_chains: chains.
+
+    Returns:
+        A StepSearch.
+
+    Raises:
+        ValueError: an unknown readout, a number out of range, or a sampler without a momentum.
+    """
+    if readout not in READOUTS:
+        raise ValueError(f"readout must be one of {READOUTS}, not {readout!r}.")
+    if not (excess > 0 and step_size > 0 and num_rounds > 0):
+        raise ValueError("excess, step_size and num_rounds must be positive.")
+    search = _DualAveraging(float(np.log(step_size)))
+    keys = jax.random.split(check_key(key), 2 * num_rounds)
+    frozen = tree.freeze(position)
+    starts = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_chains, *x.shape)), frozen)
+    steps, excesses = [], []
+    for number in range(num_rounds):
+        h = search.step_size
+        try:
+            samples = sample(
+                make_kernel(h),
+                positions=tree.thaw(starts),
+                num_steps=num_steps,
+                key=keys[2 * number],
+                num_chains=num_chains,
+                thin=thin,
+                progress=False,
+            )
+            measured = _readout(samples, gradient, readout, temperature, keys[2 * number + 1])
+            starts = samples.final_state.position
+            off = abs(measured / temperature - 1.0)
+            search.update(float(np.clip((off - excess) / excess, -1.0, 1.0)))
+        except DivergenceError:
+            measured, search = np.nan, _DualAveraging(float(np.log(SHORTER * h)))
+        steps.append(h)
+        excesses.append(measured / temperature - 1.0)
+    late = np.log(steps[num_rounds // 2 :])
+    return StepSearch(float(np.exp(late.mean())), np.array(steps), np.array(excesses))
+
+
+class _DualAveraging:
+    """Nesterov's dual averaging of log h."""
+
+    def __init__(self, start: float) -> None:
+        self.start = self.current = start
+        self.mean_error, self.count = 0.0, 0
+
+    @property
+    def step_size(self) -> float:
+        return float(np.exp(self.current))
+
+    def update(self, error: float) -> None:
+        """Move against the error, which is positive where the step is too long."""
+        self.count += 1
+        self.mean_error += (error - self.mean_error) / (self.count + EARLY)
+        self.current = self.start - GAIN * np.sqrt(self.count) * self.mean_error
+
+
+def _readout(samples: Any, gradient: Any, readout: str, temperature: float, key: Any) -> float:
+    if readout == "kinetic":
+        kinetic = samples.info.kinetic_temperature
+        if kinetic is None:
+            raise ValueError(
+                "this sampler has no momentum, so no kinetic temperature. Try "
+                "readout='configurational'."
+            )
+        return float(np.mean(kinetic))
+    report = read_temperature(samples, gradient, temperature=temperature, key=key)
+    return report["configurational"].mean
+
+
+@eqx.filter_jit
+def _curvature(target: Any, position: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+    """The largest eigenvalue of the Hessian, by power iteration."""
+
+    def product(v: PyTree) -> PyTree:
+        return jax.jvp(target.gradient, (position,), (v,))[1]
+
+    def improve(v: PyTree, _: None) -> tuple[PyTree, Float[Array, ""]]:
+        new = product(v)
+        return tree.scale(1.0 / tree.norm(new), new), tree.dot(v, new)
+
+    first = tree.normal_like(key, position)
+    first = tree.scale(1.0 / tree.norm(first), first)
+    return jax.lax.scan(improve, first, None, POWER_STEPS)[1][-1]
+
+
+@eqx.filter_jit
+def _noise(gradient: Any, position: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+    """The largest variance of the gradient's coordinates, over repeated estimates."""
+    key_init, key_run = jax.random.split(key)
+    state = gradient.init(key_init, position)
+    keys = jax.random.split(key_run, ESTIMATES)
+    estimates = jax.vmap(lambda k: gradient.estimate(k, state, position)[0].gradient)(keys)
+    flat = jax.vmap(lambda g: tree.ravel(g)[0])(estimates)
+    return jnp.max(jnp.var(flat, axis=0, ddof=1))
