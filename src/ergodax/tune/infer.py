@@ -4,6 +4,7 @@ import dataclasses
 import time
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +26,7 @@ from ergodax.tune.scale import round_coordinates
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 WARM_UP = 500
+HALVINGS = 10  # of a start that lies where the density is not finite
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 LARGEST_R_HAT = 1.02
 DRAWS = 1_000  # of the first round, all chains together
@@ -190,11 +192,24 @@ def _nuts(
 ) -> Tuned:
     key_start, key_run = jax.random.split(key)
     shape = (num_chains, coordinates.dimension)
-    starts = jax.random.normal(key_start, shape, coordinates.basis.dtype)
+    offsets = jax.random.normal(key_start, shape, coordinates.basis.dtype)
+    centres = _at(jnp.zeros_like(offsets), coordinates, modes)
     inner = in_coordinates(target, coordinates)
-    starts = _at(starts, coordinates, modes)
-    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run)
+    kernel, last = warm_up(inner, _inside(inner, centres, offsets), WARM_UP, key=key_run)
     return Tuned(kernel, coordinates, last, None, 1, 0)
+
+
+def _inside(
+    target: AbstractTarget, centres: Float[Array, "chains d"], offsets: Float[Array, "chains d"]
+) -> Float[Array, "chains d"]:
+    """Centres + offsets, each offset halved until the potential and its gradient are finite."""
+    look = eqx.filter_jit(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
+    for _ in range(HALVINGS):
+        inside = look(centres + offsets)
+        if bool(jnp.all(inside)):
+            break
+        offsets = jnp.where(inside[:, None], offsets, 0.5 * offsets)
+    return centres + offsets
 
 
 def _sample_rounds(
