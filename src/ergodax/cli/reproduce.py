@@ -15,10 +15,18 @@ from rich.console import Console
 from rich.table import Table
 
 from ergodax.apps.reproduce import autocorrelation as times
+from ergodax.apps.reproduce import (
+    bias_slopes,
+    decision_pages,
+    noise_pages,
+    orders,
+    pages,
+    reduction,
+)
 from ergodax.apps.reproduce import figure2 as second
 from ergodax.apps.reproduce import figure3 as third
+from ergodax.apps.reproduce import funnel as necks
 from ergodax.apps.reproduce import mixture as means
-from ergodax.apps.reproduce import noise_pages, orders, pages
 
 reproduce_app = App(
     name="reproduce",
@@ -170,6 +178,68 @@ def mixture(*, options: ReproduceOptions = DEFAULTS) -> None:
             )
         },
         noise_pages.write_mixture,
+    )
+
+
+@reproduce_app.command
+def bias(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Stationary bias by step size and by batch: exact laws, and what pairs of chains measure.
+
+    SGLD, BAOAB and NOGIN on (x² - 1)²/4 with noisy gradients: their orders in the step size. SGLD
+    on a regression: a batch's bias is a product of step size and 1/n, and vanishes with either.
+
+    Example: ergodax reproduce bias --quick
+    """
+    size = bias_slopes.QUICK if options.quick else bias_slopes.Size()
+    run_experiment(
+        "bias",
+        options,
+        lambda say: bias_slopes.run(size, options.seed, options.progress, say),
+        lambda result: {
+            "orders in the sampler's own step size": decision_pages.slopes_table(result),
+            "relative biases by pairs of chains at h and h/2": decision_pages.pairs_table(result),
+            "what a batch adds, by pairs of chains": decision_pages.batches_table(result),
+        },
+        decision_pages.write_bias,
+    )
+
+
+@reproduce_app.command
+def variance_reduction(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Errors of posterior moments by passes: SGLD with plain batches and what improves on it.
+
+    SVRG, SAGA, control variates of order 1 and 2, zero-variance estimates, falling steps, and
+    NOGIN, on a linear regression with 10,000 examples.
+
+    Example: ergodax reproduce variance-reduction --quick
+    """
+    size = reduction.QUICK if options.quick else reduction.Size()
+    run_experiment(
+        "variance-reduction",
+        options,
+        lambda say: reduction.run(size, options.seed, options.progress, say),
+        lambda result: {
+            f"rms errors after {size.passes[-1]} passes": decision_pages.reduction_table(result)
+        },
+        decision_pages.write_reduction,
+    )
+
+
+@reproduce_app.command
+def funnel(*, options: ReproduceOptions = DEFAULTS) -> None:
+    """Neal's funnel: SGLD against SGRLD with the inverse metric diag(1, exp(v)).
+
+    Probabilities of v after equally many gradients, beside the exact law of SGRLD's steps.
+
+    Example: ergodax reproduce funnel --quick
+    """
+    size = necks.QUICK if options.quick else necks.Size()
+    run_experiment(
+        "funnel",
+        options,
+        lambda say: necks.run(size, options.seed, options.progress, say),
+        lambda result: {"probabilities of v": decision_pages.funnel_table(result)},
+        decision_pages.write_funnel,
     )
 
 

@@ -21,6 +21,9 @@ TITLES = {
     "autocorrelation": "Matthews and Weare (2018), 4.3: autocorrelation by gradient noise",
     "mixture": "Matthews and Weare (2018), 5.2: a mixture's means by batch size and passes",
     "mnist": "Matthews and Weare (2018), 5.3: posterior variances of MNIST's 7 against 9",
+    "bias": "Stationary bias by step size and by batch",
+    "variance-reduction": "Gradient noise and what takes it out",
+    "funnel": "Neal's funnel: SGLD against SGRLD",
 }
 REVERSE = "reverse"
 KL_TITLE = "1000 KL(target || sampler) by h, the reverse, and E x² at h → 0"
