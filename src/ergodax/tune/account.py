@@ -28,10 +28,17 @@ class Decision:
 
 @dataclasses.dataclass
 class Account:
-    """The decisions of an inference in their order, and the seconds of its stages."""
+    """The decisions of an inference in their order, and the seconds of its stages.
+
+    Attributes:
+        decisions: in their order.
+        seconds: of each stage.
+        faults: found on the way, each of which makes the answer one not to be trusted.
+    """
 
     decisions: list[Decision] = dataclasses.field(default_factory=list)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    faults: list[str] = dataclasses.field(default_factory=list)
 
     def decide(self, what: str, chosen: str, why: str) -> None:
         """Add a decision."""
@@ -65,7 +72,8 @@ class Inference:
             (`bias_mean`, `bias_sd`; its own standard error is added), ess, r_hat, and `error`,
             the larger sum of mcse and bias.
         accuracy: what was asked for, in posterior standard deviations.
-        converged: whether every component's error is below it and the chains agree.
+        converged: whether every component's error is below it, the chains agree and the account
+            has no faults.
         account: the decisions and the time.
         tuned: the kernel, its coordinates and the measured bias, for sampling on.
     """
@@ -83,9 +91,11 @@ class Inference:
         return str(self.table["error"].fillna(np.inf).idxmax())
 
     def verdict(self) -> str:
-        """One sentence: good enough, or which component is short and by how much."""
+        """One sentence: good enough, or what is wrong, or the component with the largest error."""
         if self.converged:
             return f"converged: every error is below {self.accuracy:g} posterior sd"
+        if self.account.faults:
+            return f"NOT converged: {'; '.join(self.account.faults)}"
         row = self.table.loc[self.worst]
         return (
             f"NOT converged: {self.worst} has an error of {row['error']:.3g} posterior sd where "

@@ -4,31 +4,28 @@ import dataclasses
 import time
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
 
-from ergodax import tree
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.kernel import check_key
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account, Inference, error_table
 from ergodax.tune.coordinates import Coordinates, in_coordinates
-from ergodax.tune.modes import other_modes
 from ergodax.tune.nuts import warm_up
 from ergodax.tune.pilot import Tuned, tune
-from ergodax.tune.scale import round_coordinates
+from ergodax.tune.start import all_modes, at_modes, check_start, inside, starting_coordinates
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 WARM_UP = 500
-HALVINGS = 10  # of a start that lies where the density is not finite
+SETTLE = 100  # draws that are left out where chains begin at several modes
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 LARGEST_R_HAT = 1.02
+MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 DRAWS = 1_000  # of the first round, all chains together
 LEAST = 0.1  # of the draws so far, that a round has at least
 NUMBERS = 2**28  # that the draws may have, all chains together
@@ -47,13 +44,17 @@ def infer(
     """Sample a posterior with nothing to tune, until every error is below `accuracy`.
 
     The stages, each usable alone: `ex.find_mode`; coordinates in which the posterior is round
-    (`tune.round_coordinates`); for data worth more than a batch, the cheapest gradient
-    estimator, batch size and step (`tune.choose_estimator`), a pilot run that corrects coordinates
-    and measures the bias of the step (`tune.tune`), then NOGIN in these coordinates; for small
-    problems and targets without data NUTS (BlackJAX's), which has no bias. Chains start spread
-    over twice the posterior's scale. Sampling ends when, for the mean and the sd of every component
-    of the position, the Monte Carlo standard error plus the measured bias is below `accuracy`
-    posterior standard deviations and R-hat below 1.02, or when the time is up.
+    (`tune.round_coordinates`); a search for other modes; for data worth more than a batch, the
+    cheapest gradient estimator, batch size and step (`tune.choose_estimator`), a pilot run that
+    corrects coordinates and measures the bias of the step (`tune.tune`), then NOGIN in these
+    coordinates; for small problems and targets without data NUTS (BlackJAX's), which has no bias.
+    Sampling ends when, for the mean and the sd of every component of the position, the Monte Carlo
+    standard error plus the measured bias is below `accuracy` posterior standard deviations and
+    R-hat below 1.02, or when the time is up.
+
+    An answer is called converged only if besides this the dtype resolves the posterior and less
+    than 1 % of NUTS's trajectories diverged. Chains begin at all modes that were found, so that
+    modes between which no chain moves show in R-hat; a mode that was not found does not.
 
     Args:
         target: a Posterior, or a target without data.
@@ -89,9 +90,9 @@ def infer(
     deadline = time.perf_counter() + max_seconds
     account = Account()
     key_scale, key_modes, key_tune, key_run = jax.random.split(check_key(key), 4)
-    _check_start(target, init)
-    coordinates = _start(target, init, account, key_scale)
-    modes = _modes(target, init, coordinates, account, key_modes)
+    check_start(target, init)
+    coordinates = starting_coordinates(target, init, account, key_scale)
+    modes = all_modes(target, init, coordinates, account, key_modes)
     run = (account, accuracy, num_chains, deadline, progress)
     if isinstance(target, Posterior) and target.num_data > SMALL:
         with account.timing("tuning"):
@@ -104,83 +105,13 @@ def infer(
                 num_chains=num_chains,
                 progress=progress,
             )
-        tuned = dataclasses.replace(tuned, starts=_at(tuned.starts, tuned.coordinates, modes))
+        tuned = dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
         return _sample_rounds(tuned, key_run, *run)
     size = target.num_data if isinstance(target, Posterior) else "no"
     account.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
     with account.timing("tuning"):
         tuned = _nuts(target, coordinates, key_tune, num_chains, modes)
     return _sample_rounds(tuned, key_run, *run)
-
-
-def _check_start(target: AbstractTarget, init: PyTree) -> None:
-    position = tree.freeze(init, "init")
-    target.check(position)
-    value, gradient = target.value_and_gradient(position)
-    if not (bool(jnp.isfinite(value)) and bool(tree.all_finite(gradient))):
-        raise ValueError(
-            f"init: the log density there is {-float(value):g}, and it and its gradient must be "
-            "finite. Try a position inside the support, or unconstrained parameters."
-        )
-
-
-def _modes(
-    target: AbstractTarget, init: PyTree, coordinates: Coordinates, account: Account, key: Array
-) -> list[PyTree]:
-    """The positions of all modes where there are several, else none."""
-    with account.timing("modes"):
-        others = other_modes(target, init, coordinates, key=key)
-    if not others:
-        return []
-    zero = jnp.zeros(coordinates.dimension, coordinates.basis.dtype)
-    far = min(float(jnp.linalg.norm(u)) for u in others)
-    account.decide(
-        "modes",
-        f"chains begin at {len(others) + 1}",
-        f"the nearest other is {far:.3g} posterior sds from the first",
-    )
-    return [coordinates.position(u) for u in (zero, *others)]
-
-
-def _at(
-    starts: Float[Array, "chains d"], coordinates: Coordinates, modes: list[PyTree]
-) -> Float[Array, "chains d"]:
-    """The starts, moved from the centre to the modes in turn where there are several."""
-    if not modes:
-        return starts
-    centres = jnp.stack([coordinates.of(mode) for mode in modes])
-    return starts + centres[np.arange(len(starts)) % len(modes)]
-
-
-def _start(target: AbstractTarget, init: PyTree, account: Account, key: Array) -> Coordinates:
-    """Round coordinates at the mode, or plain ones where there is none."""
-    with account.timing("mode"):
-        mode = jax.block_until_ready(find_mode(target, init))
-    ok = bool(mode.converged)
-    finite = bool(jnp.isfinite(mode.potential)) and bool(
-        tree.all_finite(tree.freeze(mode.position))
-    )
-    account.decide(
-        "start",
-        "the mode" if ok else ("where L-BFGS stopped" if finite else "init"),
-        f"{int(mode.iterations)} iterations, gradient norm {float(mode.gradient_norm):.3g}",
-    )
-    with account.timing("scale"):
-        centre = mode.position if finite else init
-        coordinates = round_coordinates(target, centre, key=key)
-    if not bool(jnp.all(jnp.isfinite(coordinates.basis))):
-        coordinates = Coordinates(init, jnp.ones(coordinates.dimension))
-        account.decide("coordinates", "the position's own", "the curvature is not finite")
-        return coordinates
-    kind = (
-        "averaged Hessian" if coordinates.basis.ndim == 2 else "diagonal of the Fisher information"
-    )
-    basis = np.asarray(coordinates.basis, np.float64)
-    sizes = np.linalg.norm(basis.reshape(len(basis), -1), axis=-1)
-    account.decide(
-        "coordinates", f"by the {kind}", f"scales {sizes.min():.2g} to {sizes.max():.2g}"
-    )
-    return coordinates
 
 
 def _nuts(
@@ -192,24 +123,13 @@ def _nuts(
 ) -> Tuned:
     key_start, key_run = jax.random.split(key)
     shape = (num_chains, coordinates.dimension)
-    offsets = jax.random.normal(key_start, shape, coordinates.basis.dtype)
-    centres = _at(jnp.zeros_like(offsets), coordinates, modes)
+    offsets = jax.random.normal(key_start, shape)  # BlackJAX wants JAX's own precision
     inner = in_coordinates(target, coordinates)
-    kernel, last = warm_up(inner, _inside(inner, centres, offsets), WARM_UP, key=key_run)
+    starts = inside(inner, at_modes(jnp.zeros_like(offsets), coordinates, modes), offsets)
+    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run)
+    if modes:  # where the long steps of the warm-up may have brought all chains into one
+        return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
     return Tuned(kernel, coordinates, last, None, 1, 0)
-
-
-def _inside(
-    target: AbstractTarget, centres: Float[Array, "chains d"], offsets: Float[Array, "chains d"]
-) -> Float[Array, "chains d"]:
-    """Centres + offsets, each offset halved until the potential and its gradient are finite."""
-    look = eqx.filter_jit(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
-    for _ in range(HALVINGS):
-        inside = look(centres + offsets)
-        if bool(jnp.all(inside)):
-            break
-        offsets = jnp.where(inside[:, None], offsets, 0.5 * offsets)
-    return centres + offsets
 
 
 def _sample_rounds(
@@ -243,7 +163,7 @@ def _sample_rounds(
         with account.timing("diagnostics"):
             samples = _joined(parts)
             table = error_table(samples, tuned.bias)
-        done = _good(table, accuracy)
+        done = _good(table, accuracy) and not account.faults
         biased = (table[["bias_mean", "bias_sd"]].max(axis=1) > accuracy).any()
         pace = count / (time.perf_counter() - begin)
         room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
@@ -254,7 +174,19 @@ def _sample_rounds(
         positions, early = part.final_state.position, 0
     draws = f"{samples.num_draws} draws of each of {num_chains} chains"
     account.decide("length", draws, f"{number + 1} rounds, thinned by {tuned.thin}")
-    return Inference(samples, table, accuracy, done, account, tuned)
+    divergent = _divergent(samples)
+    if divergent > MOST_DIVERGENT:
+        account.faults.append(
+            f"{divergent:.1%} of the trajectories diverged, so draws are missing where the density "
+            "curves most; try other parameters of the model"
+        )
+    return Inference(samples, table, accuracy, done and not account.faults, account, tuned)
+
+
+def _divergent(samples: Samples) -> float:
+    """The share of NUTS's trajectories that diverged."""
+    accepted = getattr(samples.info, "accepted", None)
+    return 0.0 if accepted is None else 1.0 - float(np.mean(accepted))
 
 
 def _good(table: Any, accuracy: float) -> bool:

@@ -36,10 +36,10 @@ def other_modes(
 ) -> list[Float[Array, " d"]]:
     """Modes far from the centre of the coordinates, found by descents from around `init`.
 
-    Pairs of descents begin at init +- s N(0, I) with s from 1 to 64. Where one ends more than six posterior sds from the
-    centre, at a potential that is no more than 20 higher, that is another mode; a sampler that
-    starts at one mode alone might never see it, and its R-hat would not tell. A mode into which no
-    descent leads is not found.
+    Pairs of descents begin at init +- s N(0, I) with s from 1 to 64. Where one ends more than six
+    posterior sds from the centre, at a potential that is no more than 20 higher, that is another
+    mode; a sampler that starts at one mode alone might never see it, and its R-hat would not
+    tell. A mode into which no descent leads is not found.
 
     Args:
         target: with data, of which 2,000 rows stand for all, or without.

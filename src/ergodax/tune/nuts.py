@@ -40,13 +40,13 @@ class Nuts(Kernel):
     def _algorithm(self) -> Any:
         import blackjax
 
-        density = lambda x: -self.target.potential(x)  # noqa: E731
-        return blackjax.nuts(density, self.step_size, self.inverse_mass)
+        return blackjax.nuts(_log_density(self.target), self.step_size, self.inverse_mass)
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> NutsState:
-        """BlackJAX's state at the position."""
+        """BlackJAX's state at the position, in JAX's default precision, which BlackJAX wants."""
         with jax.numpy_dtype_promotion("standard"):
-            return NutsState(self._algorithm().init(tree.freeze(position)))
+            default = jax.tree.map(lambda x: x.astype(float), tree.freeze(position))
+            return NutsState(self._algorithm().init(default))
 
     def step(self, key: PRNGKeyArray, state: NutsState) -> tuple[NutsState, Info]:
         """One trajectory."""
@@ -62,6 +62,10 @@ class Nuts(Kernel):
             accepted=~told.is_divergent,
         )
         return NutsState(inner), info
+
+
+def _log_density(target: AbstractTarget) -> Any:
+    return lambda x: -target.potential(x).astype(float)
 
 
 def warm_up(
@@ -91,7 +95,7 @@ def _warm_up(
     import blackjax
 
     adapt: Any = blackjax.window_adaptation
-    adaptation = adapt(blackjax.nuts, lambda x: -target.potential(x), is_mass_matrix_diagonal=False)
+    adaptation = adapt(blackjax.nuts, _log_density(target), is_mass_matrix_diagonal=False)
 
     def one(key: PRNGKeyArray, position: PyTree) -> tuple:
         (state, parameters), _ = adaptation.run(key, position, num_steps)

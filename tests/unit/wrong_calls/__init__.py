@@ -1,12 +1,13 @@
 """Wrong calls, by the room that they are made in."""
 
-from unit.wrong_calls import equations, estimators, grids, library, modes, subsets
+from unit.wrong_calls import equations, estimators, grids, inference, library, modes, subsets
 
 ROOMS = {
     "library": library.CASES,
     "equations": equations.CASES,
     "estimators": estimators.CASES,
     "grids": grids.CASES,
+    "inference": inference.CASES,
     "modes": modes.CASES,
     "subsets": subsets.CASES,
 }
