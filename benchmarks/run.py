@@ -11,13 +11,14 @@ from benchmarks.report import Table
 from benchmarks.sections.chains import chains_table
 from benchmarks.sections.drawing import drawing_table
 from benchmarks.sections.nogin import nogin_table
+from benchmarks.sections.nuts import nuts_table
 from benchmarks.sections.recipes import logistic_recipes, wide_recipes
 from benchmarks.sections.settings import FULL, QUICK, Settings
 from benchmarks.sections.size import size_table
 from benchmarks.sections.steps import main_table
 from benchmarks.tasks import logistic
 
-SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin")
+SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin", "nuts")
 QUICK_SECTIONS = ("steps", "chains", "size", "drawing", "recipes", "nogin")
 
 READING = (
@@ -69,6 +70,8 @@ def _tables(settings: Settings, chosen: list[str] | tuple[str, ...]) -> Iterator
         yield wide_recipes(settings)
     if "nogin" in chosen:
         yield nogin_table(task, settings)
+    if "nuts" in chosen:
+        yield nuts_table(settings)
 
 
 def _markdown(facts: dict[str, str], tables: list[Table]) -> str:

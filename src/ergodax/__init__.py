@@ -50,7 +50,7 @@ from ergodax.sampler import (
 from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
 from ergodax.tree import normal_like
-from ergodax.tune import infer
+from ergodax.tune import advise, infer
 
 __version__ = "0.1.0"
 
@@ -83,6 +83,7 @@ __all__ = [
     "State",
     "Target",
     "Thermostat",
+    "advise",
     "ccadl",
     "counterexamples",
     "cyclical",

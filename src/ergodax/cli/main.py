@@ -7,6 +7,9 @@ from cyclopts import App
 from rich.console import Console
 
 from ergodax import __version__
+from ergodax.cli.advise import advise
+from ergodax.cli.compare import compare
+from ergodax.cli.infer import infer
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
@@ -21,6 +24,9 @@ app = App(
     """,
 )
 app.command(run_app)
+app.command(infer)
+app.command(advise)
+app.command(compare)
 app.command(reproduce_app)
 reproduce_app.command(mnist)
 

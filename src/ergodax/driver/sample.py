@@ -23,6 +23,7 @@ TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of 
     "negative variance. Lower the step size, raise the friction or the batch size, or pass "
     "clip=True to accept some excess heat."
 )
+ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
 BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
@@ -93,8 +94,10 @@ class _Run:
         self.made = 0  # draws
         self.row = row
         size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
-        # A power of two, so that runs of different lengths share a compiled program.
-        most = max(1, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
+        # A power of two, and not a small one where that is cheap, so that runs of different
+        # lengths share a compiled program.
+        cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
+        most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
         self.capacity = 2 ** int(np.log2(most))
         self.buffer = self._rows(self.capacity, jnp.zeros)
         self.filled = 0  # rows of the buffer

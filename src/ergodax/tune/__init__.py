@@ -1,6 +1,7 @@
 """Stages of automatic inference, each usable alone, and `infer`, which is all of them."""
 
 from ergodax.tune.account import Account, Inference, error_table
+from ergodax.tune.advise import Advice, advise, probe_modes
 from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
@@ -11,12 +12,14 @@ from ergodax.tune.whiten import Whitening, whiten
 
 __all__ = [
     "Account",
+    "Advice",
     "Coordinates",
     "Inference",
     "Plan",
     "StepSearch",
     "Tuned",
     "Whitening",
+    "advise",
     "choose_estimator",
     "curvature_coordinates",
     "draws_coordinates",
@@ -25,6 +28,7 @@ __all__ = [
     "first_step",
     "in_coordinates",
     "infer",
+    "probe_modes",
     "round_coordinates",
     "tune",
     "whiten",

@@ -41,11 +41,11 @@ class Advice:
 
 
 def advise(
-    num_data: int | float,
-    dimension: int | float,
+    num_data: float | int,
+    dimension: float | int,
     *,
-    gradient_seconds: float | None = None,
-    condition_number: float | None = None,
+    gradient_seconds: float | int | None = None,
+    condition_number: float | int | None = None,
     modes: int | None = None,
     exact: bool = False,
     network: bool = False,
@@ -141,7 +141,7 @@ def _several_modes(total: int, modes: int) -> _Choice:
     )
 
 
-def _cheap(total: int, seconds: float | None) -> _Choice:
+def _cheap(total: int, seconds: float | int | None) -> _Choice:
     cost = f"{total:,} examples" if seconds is None else f"a full gradient takes {seconds:.2g} s"
     reason = "without data there is nothing to take batches of" if total == 0 else cost
     sampler = "HMC with full gradients" if total > SMALL else "NUTS"
@@ -171,7 +171,7 @@ def _exact(total: int) -> _Choice:
     )
 
 
-def _wide(total: int, d: int, condition_number: float | None) -> _Choice:
+def _wide(total: int, d: int, condition_number: float | int | None) -> _Choice:
     if condition_number is not None and condition_number > ILL_CONDITIONED:
         return (
             "pSGLD: minibatches with a diagonal preconditioner.",
@@ -207,7 +207,7 @@ def _large(total: int, d: int) -> _Choice:
     )
 
 
-def _scales(condition_number: float | None, d: int, code: str) -> tuple[str, ...]:
+def _scales(condition_number: float | int | None, d: int, code: str) -> tuple[str, ...]:
     if condition_number is None or condition_number <= ILL_CONDITIONED or "psgld" in code:
         return ()
     if "ex.infer" in code:
@@ -247,7 +247,7 @@ def probe_modes(
     restarts: int = 8,
     *,
     init: PyTree,
-    spread: float = SPREAD,
+    spread: float | int = SPREAD,
 ) -> Modes:
     """Count the modes that L-BFGS finds from dispersed starts.
 

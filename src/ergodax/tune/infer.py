@@ -126,7 +126,8 @@ def _nuts(
     offsets = jax.random.normal(key_start, shape)  # BlackJAX wants JAX's own precision
     inner = in_coordinates(target, coordinates)
     starts = inside(inner, at_modes(jnp.zeros_like(offsets), coordinates, modes), offsets)
-    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run)
+    unturned = coordinates.basis.ndim == 1  # correlations are left to the mass
+    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run, dense=unturned)
     if modes:  # where the long steps of the warm-up may have brought all chains into one
         return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
     return Tuned(kernel, coordinates, last, None, 1, 0)

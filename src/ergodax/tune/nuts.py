@@ -69,20 +69,26 @@ def _log_density(target: AbstractTarget) -> Any:
 
 
 def warm_up(
-    target: AbstractTarget, positions: PyTree, num_steps: int, *, key: PRNGKeyArray
+    target: AbstractTarget,
+    positions: PyTree,
+    num_steps: int,
+    *,
+    key: PRNGKeyArray,
+    dense: bool = True,
 ) -> tuple[Nuts, PyTree]:
-    """Stan's window adaptation with a dense mass matrix, in every chain; the medians are kept.
+    """Stan's window adaptation in every chain; median step sizes and mean masses are kept.
 
     Args:
         target: of a vector u.
         positions: a start for each chain, leading axis chains.
         num_steps: of each chain.
         key: a key of `jax.random.key`.
+        dense: whether the mass is a matrix; in round coordinates a diagonal does, and costs less.
 
     Returns:
         The kernel, and where each chain came to.
     """
-    last, steps, masses = _warm_up(target, positions, num_steps, key)
+    last, steps, masses = _warm_up(target, positions, num_steps, key, dense)
     inverse_mass = np.mean(np.asarray(masses, np.float64), axis=0)
     kernel = Nuts(target, jnp.median(steps), jnp.asarray(inverse_mass, masses.dtype))
     return kernel, last
@@ -90,12 +96,12 @@ def warm_up(
 
 @eqx.filter_jit
 def _warm_up(
-    target: AbstractTarget, positions: PyTree, num_steps: int, key: PRNGKeyArray
+    target: AbstractTarget, positions: PyTree, num_steps: int, key: PRNGKeyArray, dense: bool
 ) -> tuple[PyTree, Array, Array]:
     import blackjax
 
     adapt: Any = blackjax.window_adaptation
-    adaptation = adapt(blackjax.nuts, _log_density(target), is_mass_matrix_diagonal=False)
+    adaptation = adapt(blackjax.nuts, _log_density(target), is_mass_matrix_diagonal=not dense)
 
     def one(key: PRNGKeyArray, position: PyTree) -> tuple:
         (state, parameters), _ = adaptation.run(key, position, num_steps)

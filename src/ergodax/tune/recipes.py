@@ -109,7 +109,7 @@ mode = ex.find_mode(posterior, init).position
 mass = jax.hessian(posterior.potential)(mode)
 kernel = ex.hmc(ex.FullGradient(posterior), 0.3, num_leapfrog_steps=5, mass=mass)
 samples = ex.sample(
-    kernel, mode, 2_000, key=jax.random.key(0), num_chains=4, burn_in=200, progress=False
+    kernel, mode, 500, key=jax.random.key(0), num_chains=4, burn_in=100, progress=False
 )
 print(samples.summary())
 """
@@ -200,7 +200,7 @@ kernel = ex.psgld(ex.Minibatch(posterior, 1_000), 2e-7, adaptation_steps=burn_in
 samples = ex.sample(
     kernel,
     ex.find_mode(posterior, init).position,
-    20_000,
+    5_000,
     key=jax.random.key(0),
     num_chains=4,
     burn_in=burn_in,

@@ -1,0 +1,275 @@
+"""The contestants: `infer` and the NUTS of other libraries, each with its times and its errors."""
+
+import functools
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import ergodax as ex
+from ergodax.apps.compare_measure import Limits, Measured, least_ess, measured, until_goal
+from ergodax.apps.compare_problem import Problem, log_density
+from ergodax.tune.infer import infer
+
+CHAINS = 4
+LARGE = 500_000  # rows from which NUTS is given what it would have to adapt
+HUGE = 2_000_000  # rows from which sums in single precision lose what NUTS needs
+WARM_UP = 1_000
+OURS = 4_000  # draws of a chunk of `infer`'s kernel
+ROWS = 20_000_000  # rows times draws of a chunk of NUTS
+
+
+Run = Callable[[Problem, int, Limits], Measured]
+
+
+def _by_its_own_rules(run: Run) -> Run:
+    """Other libraries promote dtypes and ranks where this one's tests forbid it."""
+
+    @functools.wraps(run)
+    def inside(problem: Problem, seed: int, limits: Limits) -> Measured:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return run(problem, seed, limits)
+
+    return inside
+
+
+def run_ours(problem: Problem, seed: int, limits: Limits) -> Measured:
+    """`infer` at its default accuracy, then its kernel on, to the goal."""
+    key, key_draw = jax.random.split(jax.random.key(seed))
+    begin = time.perf_counter()
+    found = infer(problem.posterior, jnp.zeros(problem.dimension), key=key, progress=False)
+    tuned, positions = found.tuned, found.samples.final_state.position
+
+    def more(number: int) -> np.ndarray:
+        nonlocal positions
+        samples = ex.sample(
+            tuned.kernel,
+            positions=positions,
+            num_steps=chunk * tuned.thin,
+            thin=tuned.thin,
+            num_chains=CHAINS,
+            collect=tuned.coordinates.position,
+            key=jax.random.fold_in(key_draw, number + 1),
+            progress=False,
+        )
+        positions = samples.final_state.position
+        return np.asarray(samples.position)
+
+    chunk = OURS
+    more(-1)  # compiles, and is charged as set-up
+    set_up = time.perf_counter() - begin
+    draws, seconds = until_goal(more, limits)
+    what = [d.chosen for d in found.account.decisions if d.what in ("estimator", "sampler")]
+    bound = 0.0 if tuned.bias is None else tuned.bias.worst(coarse=True)
+    note = f"{'; '.join(what)}; bias by its own bound at most {bound:.3f} sd"
+    return measured("ergodax infer", problem, set_up, draws, seconds, limits, note, tuned.thin)
+
+
+@_by_its_own_rules
+def run_blackjax(problem: Problem, seed: int, limits: Limits) -> Measured:
+    """Window adaptation with its default diagonal mass matrix, then NUTS; 4 chains by vmap."""
+    import blackjax
+
+    nuts: Any = blackjax.nuts  # its types do not say how it is called
+
+    def density(u: Array, *given: Array) -> Array:
+        centre, basis, *rows = given
+        return log_density(centre + basis @ u, *rows)
+
+    def warm_up(keys: Array, starts: Array, *given: Array) -> Any:
+        if problem.num_data >= LARGE:
+            step = {"step_size": best_step, "inverse_mass_matrix": jnp.ones(problem.dimension)}
+            algorithm = nuts(lambda u: density(u, *given), **step)
+            parameters = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * CHAINS), step)
+            return jax.vmap(algorithm.init)(starts), parameters
+        adaptation: Any = blackjax.window_adaptation(nuts, lambda u: density(u, *given))
+        run = lambda key, start: adaptation.run(key, start, WARM_UP)[0]  # noqa: E731
+        return jax.vmap(run)(keys, starts)
+
+    def draw(key: Array, states: Any, parameters: Any, *given: Array) -> Any:
+        def step(states: Any, key: Array) -> Any:
+            def one(key: Array, state: Any, parameters: Any) -> Any:
+                return nuts(lambda u: density(u, *given), **parameters).step(key, state)
+
+            states, info = jax.vmap(one)(jax.random.split(key, CHAINS), states, parameters)
+            return states, (states.position, jnp.mean(info.num_integration_steps))
+
+        return jax.lax.scan(step, states, jax.random.split(key, chunk))
+
+    given, chunk, best_step = _given(problem), _chunk(problem), _round_step(problem)
+    key_warm, key_draw = jax.random.split(jax.random.key(seed))
+    starts = _starts(problem, key_warm)
+    begin = time.perf_counter()
+    keys = jax.random.split(key_warm, CHAINS)
+    states, parameters = jax.block_until_ready(jax.jit(warm_up)(keys, starts, *given))
+    compiled = jax.jit(draw).lower(key_draw, states, parameters, *given).compile()
+    set_up = time.perf_counter() - begin
+    gradients = []
+
+    def more(number: int) -> np.ndarray:
+        nonlocal states
+        key = jax.random.fold_in(key_draw, number + 1)
+        states, (u, counts) = compiled(key, states, parameters, *given)
+        gradients.append(float(jnp.mean(counts)))
+        return np.swapaxes(np.asarray(u), 0, 1)
+
+    draws, seconds = until_goal(more, limits)
+    set_up += _warm_up_charge(problem, seconds / draws.shape[1])
+    note = f"{np.mean(gradients):.1f} gradients a draw; {_favour(problem)}"
+    return measured("BlackJAX NUTS", problem, set_up, _of_u(given, draws), seconds, limits, note)
+
+
+@_by_its_own_rules
+def run_numpyro(problem: Problem, seed: int, limits: Limits) -> Measured:
+    """NUTS with its default diagonal mass matrix, vectorised chains."""
+    import numpyro  # pyright: ignore[reportMissingImports]
+    from numpyro import distributions  # pyright: ignore[reportMissingImports]
+    from numpyro.infer import MCMC, NUTS  # pyright: ignore[reportMissingImports]
+
+    centre, basis, *rows = _given(problem)
+    flat = distributions.ImproperUniform(
+        distributions.constraints.real_vector, (), (problem.dimension,)
+    )
+
+    def model(*rows: Array) -> None:
+        u = numpyro.sample("u", flat)
+        numpyro.factor("density", log_density(centre + basis @ u, *rows))
+
+    chunk, best_step = _chunk(problem), _round_step(problem)
+    key_warm, key_draw = jax.random.split(jax.random.key(seed))
+    starts = _starts(problem, key_warm)
+    large = problem.num_data >= LARGE
+    fixed = {"step_size": best_step, "adapt_step_size": False, "adapt_mass_matrix": False}
+    begin = time.perf_counter()
+    sampler = MCMC(
+        NUTS(model, **(fixed if large else {})),
+        num_warmup=1 if large else WARM_UP,
+        num_samples=chunk,
+        num_chains=CHAINS,
+        chain_method="vectorized",
+        progress_bar=False,
+        jit_model_args=True,
+    )
+    sampler.warmup(key_warm, *rows, init_params={"u": starts})
+    jax.block_until_ready(sampler.post_warmup_state.z)
+    warm = time.perf_counter() - begin
+
+    def more(number: int) -> np.ndarray:
+        sampler.run(jax.random.fold_in(key_draw, number + 1), *rows)
+        sampler.post_warmup_state = sampler.last_state
+        return np.asarray(sampler.get_samples(group_by_chain=True)["u"])
+
+    begin = time.perf_counter()
+    more(-1)
+    first = time.perf_counter() - begin
+    draws, seconds = until_goal(more, limits)
+    compilation = max(0.0, first - seconds * chunk / draws.shape[1])
+    set_up = warm + compilation + _warm_up_charge(problem, seconds / draws.shape[1])
+    draws = _of_u((centre, basis), draws)
+    return measured("NumPyro NUTS", problem, set_up, draws, seconds, limits, _favour(problem))
+
+
+def run_nutpie(problem: Problem, seed: int, limits: Limits) -> Measured:
+    """NUTS in Rust on the density that PyMC compiles; chains on threads."""
+    import nutpie  # pyright: ignore[reportMissingImports]
+    import pymc  # pyright: ignore[reportMissingImports]
+
+    features, labels = (np.asarray(x, np.float64) for x in problem.posterior.data)
+    begin = time.perf_counter()
+    with pymc.Model() as model:
+        w = pymc.Normal("w", 0.0, 10.0, shape=problem.dimension)
+        pymc.Bernoulli("y", logit_p=features @ w, observed=labels)
+    compiled = nutpie.compile_pymc_model(model)
+    common: dict[str, Any] = {"tune": WARM_UP, "chains": CHAINS, "progress_bar": False}
+    nutpie.sample(compiled, draws=1, seed=seed, **common)
+    set_up = time.perf_counter() - begin
+
+    def run(draws: int) -> tuple[np.ndarray, float]:
+        begin = time.perf_counter()
+        trace = nutpie.sample(compiled, draws=draws, seed=seed + 1, **common)
+        return np.asarray(trace.posterior["w"]), time.perf_counter() - begin
+
+    # It has no way to go on from a warm-up: the time of the draws is a difference.
+    _, short = run(1)
+    count = _chunk(problem)
+    draws, seconds = run(count)
+    while least_ess(draws) < limits.goal and seconds < limits.most:
+        count *= 4
+        draws, seconds = run(count)
+    note = f"warm-up {WARM_UP} steps, double precision"
+    seconds = max(seconds - short, 1e-3)
+    return measured("nutpie NUTS", problem, set_up, draws, seconds, limits, note)
+
+
+PEERS: dict[str, Run] = {
+    "blackjax": run_blackjax,
+    "numpyro": run_numpyro,
+    "nutpie": run_nutpie,
+}
+NEEDED = {"blackjax": ("blackjax",), "numpyro": ("numpyro",), "nutpie": ("nutpie", "pymc")}
+
+
+def missing(peer: str) -> list[str]:
+    """The packages that a peer needs and that are not installed."""
+    return [name for name in NEEDED[peer] if importlib.util.find_spec(name) is None]
+
+
+def _chunk(problem: Problem) -> int:
+    """Draws that NUTS makes at a time, by one compiled program."""
+    return int(np.clip(ROWS // problem.num_data, 10, 4_000))
+
+
+def _round_step(problem: Problem) -> float:
+    """The step to which NUTS adapts on a standard normal of as many dimensions."""
+    import blackjax
+
+    if problem.num_data < LARGE:
+        return 1.0
+    start = jnp.zeros(problem.dimension)
+    adaptation: Any = blackjax.window_adaptation(blackjax.nuts, lambda u: -0.5 * jnp.sum(u**2))
+    run = jax.jit(lambda key: adaptation.run(key, start, WARM_UP)[0].parameters["step_size"])
+    return float(run(jax.random.key(0)))
+
+
+def _starts(problem: Problem, key: Array) -> Array:
+    """u of each chain: 0, the mode, or draws of the Gaussian there."""
+    shape = (CHAINS, problem.dimension)
+    return jax.random.normal(key, shape) if problem.num_data >= LARGE else jnp.zeros(shape)
+
+
+def _given(problem: Problem) -> tuple[Array, ...]:
+    """Where NUTS starts, its coordinates, the data; if huge, log-likelihoods at the mode."""
+    centre, d = jnp.asarray(problem.reference.mode, jnp.float32), problem.dimension
+    basis = problem.reference.basis if problem.num_data >= LARGE else np.eye(d)
+    features, labels = problem.posterior.data
+    given = centre, jnp.asarray(basis, jnp.float32), features, labels
+    if problem.num_data < HUGE:
+        return given
+    scores = features @ centre
+    return *given, labels * scores - jax.nn.softplus(scores)
+
+
+def _warm_up_charge(problem: Problem, seconds_a_draw: float) -> float:
+    """Seconds of a warm-up that was not run: each of its steps as cheap as a draw."""
+    return WARM_UP * seconds_a_draw if problem.num_data >= LARGE else 0.0
+
+
+def _favour(problem: Problem) -> str:
+    """What NUTS was given free."""
+    if problem.num_data < LARGE:
+        return f"begun at the mode, which is given free; warm-up {WARM_UP} steps"
+    text = (
+        "given free: round coordinates, the step adapted to them, starts drawn from the "
+        f"Gaussian at the mode; warm-up charged as {WARM_UP} draws"
+    )
+    return text + ("; sums taken from the mode, row by row" if problem.num_data >= HUGE else "")
+
+
+def _of_u(given: tuple[Array, ...], draws: np.ndarray) -> np.ndarray:
+    centre, basis = (np.asarray(x, np.float64) for x in given[:2])
+    return centre + draws.astype(np.float64) @ basis.T
