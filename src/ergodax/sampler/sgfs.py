@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import check_estimator
+from ergodax.gradient.batches import BatchEstimator
 from ergodax.gradient.minibatch import Minibatch
 from ergodax.gradient.scores import check_scores, sample_covariance
 from ergodax.kernel import Info, Kernel, State, report_step
@@ -134,7 +135,7 @@ def sgfs(
         scoring, 2012.
     """
     check_scores(check_estimator(gradient), "sgfs")
-    if not isinstance(gradient, Minibatch):
+    if isinstance(gradient, BatchEstimator) and not isinstance(gradient, Minibatch):
         raise TypeError(
             "sgfs takes the covariance of the batch's scores for the Fisher information, which "
             f"those of {type(gradient).__name__} are not. Try ex.Minibatch(posterior, 100)."

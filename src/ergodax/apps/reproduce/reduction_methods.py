@@ -40,7 +40,12 @@ class Setting(NamedTuple):
 
 
 class Metered(GradientEstimator):
-    """Another estimator, whose estimate of U is replaced by |g - grad U|^2, seen in Info."""
+    """Another estimator, whose estimate of U is replaced by |g - grad U|^2, seen in Info.
+
+    Args:
+        gradient: the other estimator.
+        problem: whose exact gradient is known.
+    """
 
     gradient: Any
     precision: Float[Array, "d d"]
