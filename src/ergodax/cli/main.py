@@ -10,6 +10,7 @@ from ergodax import __version__
 from ergodax.cli.advise import advise
 from ergodax.cli.compare import compare
 from ergodax.cli.infer import infer
+from ergodax.cli.lda import lda
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
@@ -27,6 +28,7 @@ app.command(run_app)
 app.command(infer)
 app.command(advise)
 app.command(compare)
+app.command(lda)
 app.command(reproduce_app)
 reproduce_app.command(mnist)
 

@@ -26,7 +26,7 @@ def _squares(rows: PyTree) -> PyTree:
 
 def _mean_square(rows: PyTree) -> Float[Array, ""]:
     squares = _squares(rows)
-    return sum(jnp.sum(s) for s in jax.tree.leaves(squares)) / tree.size(squares)
+    return tree.dot(squares, tree.map_leaves(jnp.ones_like, squares)) / tree.size(squares)
 
 
 # The sum over rows of f f^T, as far as the structure keeps it.

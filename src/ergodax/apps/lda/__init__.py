@@ -1,0 +1,1 @@
+"""Latent Dirichlet allocation of a stream of documents."""

@@ -1,0 +1,120 @@
+"""The four samplers of positive parameters: the library's kernels, reflected at zero."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax.gradient.base import GradientEstimator
+from ergodax.kernel import Info, Kernel, State
+from ergodax.recipe.metric import Metric
+from ergodax.recipe.operators import Diagonal
+from ergodax.sampler import sghmc, sgld, sgrhmc, sgrld
+
+SAMPLERS = ("sgrld", "sgrhmc", "sgld", "sghmc")
+LEAST = 1e-10  # theta is kept at or above it, so that n / theta stays finite in single precision
+
+
+class Reflected(Kernel):
+    """A kernel whose positions are mirrored at zero, coordinate by coordinate.
+
+    Where a step ends at x < 0 the next begins at |x|, and the momentum of that coordinate, if the
+    sampler has one, changes its sign: mirrored is the motion, and a momentum that were kept
+    would drive the coordinate into the wall again.
+
+    Close to zero the forces of the prior, (beta - 1) / x, are as large as one likes for
+    beta < 1. A position below the floor max(1e-10, c h^p) is raised to it, with h the step's.
+
+    Args:
+        kernel: positions of any tree; their momenta, if any, like them.
+        coefficient: c >= 0.
+        power: p.
+        flip: change the sign of the momentum; without it the law is wrong.
+    """
+
+    kernel: Kernel
+    coefficient: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    power: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=1.0)
+    flip: bool = eqx.field(static=True, default=True)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+        """As the kernel does."""
+        return self.kernel.init(key, position)
+
+    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """The kernel's step, then the reflection."""
+        state, info = self.kernel.step(key, state)
+        floor = jnp.maximum(LEAST, self.coefficient * info.step_size**self.power)
+        position = jax.tree.map(
+            lambda x: jnp.maximum(jnp.abs(x), floor.astype(x.dtype)), state.position
+        )
+        auxiliary = state.auxiliary
+        if self.flip and "momentum" in auxiliary:
+            flipped = jax.tree.map(
+                lambda x, r: jnp.where(x < 0, -r, r), state.position, auxiliary["momentum"]
+            )
+            auxiliary = {**auxiliary, "momentum": flipped}
+        return dataclasses.replace(state, position=position, auxiliary=auxiliary), info
+
+
+def own_metric() -> Metric:
+    """G^-1 = diag(theta), of divergence 1: the metric of Patterson and Teh."""
+    return Metric(_diagonal, divergence=_ones)
+
+
+def topic_sampler(
+    name: str, gradient: GradientEstimator, step_size: Any, friction: Any = 1.0
+) -> Reflected:
+    """A sampler of theta > 0.
+
+    State: theta, and a momentum r for "sgrhmc" and "sghmc". H, D and Q are those of the sampler,
+    with G^-1 = diag(theta) for the Riemannian ones. Update, with g an estimate of grad U, before
+    the reflection:
+        sgrld:   theta+ = theta - h theta g + h + N(0, 2 h theta)
+        sgrhmc:  r+ = r - h theta^(1/2) g + h / (2 theta^(1/2)) - h gamma theta r
+                      + N(0, 2 h gamma theta),    theta+ = theta + h theta^(1/2) r+
+        sgld, sghmc: as in the library, without a metric.
+    The floor (see `Reflected`) is where the kick of the prior is as large as the sampler's own
+    noise: none is needed by sgrld, where theta g is finite; (h / 2)^2 for sgrhmc, (h / 2)^(1/2)
+    for sgld, and h for sghmc.
+
+    First order in h away from zero; close to it the bias falls more slowly, and for beta < 1/2
+    much more slowly.
+
+    Args:
+        name: "sgrld", "sgrhmc", "sgld" or "sghmc".
+        gradient: of the topics, a TopicGradient.
+        step_size: h, a positive number or a schedule.
+        friction: gamma, of the samplers with a momentum.
+
+    Returns:
+        The kernel.
+
+    Raises:
+        ValueError: an unknown sampler, or a number out of range.
+
+    Reference:
+        Patterson and Teh, 2013; Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC,
+        2015, Section 4.2.
+    """
+    match name:
+        case "sgrld":
+            return Reflected(sgrld(gradient, step_size, own_metric()))
+        case "sgrhmc":
+            return Reflected(sgrhmc(gradient, step_size, own_metric(), friction), 0.25, 2.0)
+        case "sgld":
+            return Reflected(sgld(gradient, step_size), 0.5**0.5, 0.5)
+        case "sghmc":
+            return Reflected(sghmc(gradient, step_size, friction), 1.0, 1.0)
+    raise ValueError(f"sampler must be one of {SAMPLERS}, not {name!r}.")
+
+
+def _diagonal(theta: PyTree) -> Diagonal:
+    return Diagonal(theta)  # as an array of two axes it would be taken for a matrix
+
+
+def _ones(theta: PyTree) -> PyTree:
+    return jax.tree.map(jnp.ones_like, theta)

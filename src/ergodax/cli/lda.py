@@ -1,0 +1,229 @@
+"""`ergodax lda`: topics of a stream of documents by stochastic-gradient MCMC."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+Many = Parameter(consume_multiple=True)
+Sampler = Literal["sgrld", "sgrhmc", "sgld", "sghmc"]
+SHORT = {"a": "step_size", "b": "offset", "c": "power"}
+
+
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """How words are counted; ignored for an .npz file, which has them counted.
+
+    Parameters
+    ----------
+    vocabulary
+        A file of one word a line; by default the words are chosen from the corpus.
+    stop_words
+        "english" drops words such as "the", "none" keeps them.
+    min_documents
+        A word of fewer documents is dropped.
+    max_share
+        A word of a larger share of the documents is dropped.
+    max_words
+        Keep the words of most documents only.
+    corpus_size
+        Documents in the corpus; saves a pass to count them if a vocabulary is given.
+    """
+
+    vocabulary: Path | None = None
+    stop_words: Literal["english", "none"] = "english"
+    min_documents: int = 5
+    max_share: float = 0.5
+    max_words: int | None = 10_000
+    corpus_size: int | None = None
+
+
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+    """The model and the sampler; what is not given has the published value.
+
+    Parameters
+    ----------
+    alpha
+        Dirichlet prior of a document's topics.
+    beta
+        Dirichlet prior of a topic's words.
+    step_size
+        a of the step sizes a (1 + t / b)^-c.
+    offset
+        b.
+    power
+        c.
+    friction
+        Of the samplers with momentum.
+    gibbs_sweeps
+        Over each document; the first half is not averaged.
+    batch_size
+        Documents a step.
+    snapshot_every
+        Documents between snapshots; by default a twentieth of all.
+    """
+
+    alpha: float | None = None
+    beta: float | None = None
+    step_size: float | None = None
+    offset: float | None = None
+    power: float | None = None
+    friction: float | None = None
+    gibbs_sweeps: int | None = None
+    batch_size: int | None = None
+    snapshot_every: int | None = None
+
+
+TEXT, MODEL = TextOptions(), ModelOptions()
+
+
+def lda(
+    corpus: Path,
+    /,
+    *,
+    topics: int = 50,
+    sampler: Annotated[tuple[Sampler, ...], Many] = ("sgrld",),
+    documents: int = 20_000,
+    test: int = 1_000,
+    repeats: int = 3,
+    held_back: Literal["tenth", "half"] = "tenth",
+    compare: bool = False,
+    peers: Annotated[tuple[str, ...], Many] = ("scikit-learn", "gensim"),
+    grid: Annotated[tuple[str, ...], Many] = (),
+    text: TextOptions = TEXT,
+    model: ModelOptions = MODEL,
+    seed: int = 0,
+    out: Path | None = None,
+    quick: bool = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Find the topics of a stream of documents and judge them on documents held out.
+
+    Texts are read anew at every pass and never held in memory. A second call with the same options
+    and folder does not repeat its finished runs.
+
+    Example: ergodax lda articles.txt.gz --topics 20 --sampler sgrld sgrhmc --grid a=0.003,0.01
+
+    Parameters
+    ----------
+    corpus
+        A file of one document a line, a folder of .txt files or a MediaWiki .xml dump, each .gz or
+        .bz2 too; or an .npz file of word counts in compressed rows.
+    topics
+        How many.
+    sampler
+        One or several, run on the same stream.
+    documents
+        Used in each run; the corpus is read again if it has fewer.
+    test
+        Documents to test on; with --grid as many others choose from the grid.
+    repeats
+        Runs of each method, for the error of the perplexity.
+    held_back
+        Which part of a test document's words is predicted from the others.
+    compare
+        Run the peers on the same stream too.
+    peers
+        scikit-learn, gensim, tomotopy; those not installed are skipped.
+    grid
+        Values to try before the runs, NAME=V1,V2; a, b and c are those of the step size.
+    text
+        How words are counted.
+    model
+        The model and the sampler.
+    seed
+        Of test set, order, start and noise.
+    out
+        Folder for report.html, facts.json, topics.csv; by default runs/lda-NAME.
+    quick
+        At most 2,000 documents, 2 runs, 10 sweeps and 200 test documents.
+    json_
+        Print the figures as JSON instead of tables.
+    """
+    from ergodax.apps.lda import experiment, pages
+
+    console = Console(stderr=json_)
+    if quick:
+        documents, test, repeats = min(documents, 2_000), min(test, 200), min(repeats, 2)
+    options = experiment.Options(
+        _settings(model, topics, documents, quick),
+        sampler,
+        documents,
+        test,
+        repeats,
+        peers if compare else (),
+        dict(map(_axis, grid)),
+        held_back,
+        seed,
+    )
+    opened = _open(corpus, text)
+    console.print(
+        f"[bold]{pages.TITLE}[/bold]: {opened.num_documents:,} documents, "
+        f"{len(opened.vocabulary):,} words"
+    )
+    folder = out or Path("runs") / f"lda-{corpus.name.split('.')[0]}"
+    say = lambda line: console.print(line, highlight=False, markup=False)  # noqa: E731
+    result = experiment.run(opened, options, say, folder)
+    paths = pages.write(result, folder)
+    if json_:
+        files = {name: str(path) for name, path in paths.items()}
+        json.dump(pages.facts(result) | {"files": files}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        console.print(_table(pages.texts(result)))
+        for sentence in pages.reading(result):
+            say(sentence)
+    console.print(f"written: {', '.join(map(str, paths.values()))}", highlight=False)
+
+
+def _settings(model: ModelOptions, topics: int, documents: int, quick: bool) -> Any:
+    from ergodax.apps.lda.train import Settings
+
+    given = {name: v for name, v in dataclasses.asdict(model).items() if v is not None}
+    given.setdefault("snapshot_every", max(1, documents // (5 if quick else 20)))
+    if quick:
+        given.setdefault("gibbs_sweeps", 10)
+    return Settings(num_topics=topics, **given)
+
+
+def _axis(text: str) -> tuple[str, tuple[float, ...]]:
+    name, _, values = text.partition("=")
+    try:
+        numbers = tuple(float(value) for value in values.split(","))
+    except ValueError:
+        raise ValueError(
+            f"--grid has {text!r}; NAME=V1,V2 is expected, such as a=0.001,0.01."
+        ) from None
+    return SHORT.get(name, name), numbers
+
+
+def _open(path: Path, text: TextOptions) -> Any:
+    from ergodax.apps.lda.corpus import Vocabulary, english_stop_words
+    from ergodax.apps.lda.readers import open_corpus
+
+    return open_corpus(
+        path,
+        None if text.vocabulary is None else Vocabulary.read(text.vocabulary),
+        num_documents=text.corpus_size,
+        min_documents=text.min_documents,
+        max_share=text.max_share,
+        stop_words=english_stop_words() if text.stop_words == "english" else (),
+        max_words=text.max_words,
+    )
+
+
+def _table(texts: Any) -> Table:
+    table = Table(box=None)
+    for name in texts.columns:
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for row in texts.itertuples(index=False):
+        table.add_row(*row)
+    return table
