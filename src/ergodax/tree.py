@@ -52,7 +52,7 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
                     f"{where} has dtype {dtype}, but a position must be floating point: the "
                     f"samplers follow gradients. Try jnp.asarray({where}, float)."
                 )
-            return jnp.asarray(value)
+            return jnp.asarray(value, dtype)  # of a full type: a weak one would compile twice
         return Static(value)
 
     frozen = jax.tree_util.tree_map_with_path(leaf, position)

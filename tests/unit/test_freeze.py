@@ -65,3 +65,10 @@ def test_nothing_to_sample(empty):
 def test_static_leaves_compare_by_value():
     one, two = (tree.freeze({"x": 1.0, "f": name}) for name in ("a", "b"))
     assert jax.tree.structure(one) != jax.tree.structure(two)
+
+
+def test_a_weak_type_is_made_a_full_one():
+    """It is lost in the first step, and a chunk of each type would be a program of its own."""
+    weak = jnp.full(2, 0.0)
+    assert weak.weak_type
+    assert not tree.freeze({"w": weak})["w"].weak_type
