@@ -10,6 +10,7 @@ import pytest
 import ergodax as ex
 from ergodax.apps import tables
 from ergodax.apps.regression import logistic_posterior
+from ergodax.recipe.operators import Scalar
 
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 BATCH, CHAINS, STEPS = 100, 8, 400
@@ -42,7 +43,9 @@ def trace(gradient, problem, key):
         inner = ex.tree.freeze(position)
         start = scores.init(key, inner)
         start = type(start)(state, start.covariance, start.weight, start.step)
-        return scores.estimate(key, start, inner)[0].covariance.value
+        covariance = scores.estimate(key, start, inner)[0].covariance
+        assert isinstance(covariance, Scalar)
+        return covariance.value
 
     keys = jax.random.split(key, CHAINS)
     values = jax.jit(jax.vmap(measure))(keys, last.gradient, last.position)
