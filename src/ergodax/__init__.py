@@ -2,7 +2,7 @@
 
 from ergodax import data, diagnostics, exact, postprocess, schedule, tree, verify
 from ergodax.driver import Samples, sample
-from ergodax.errors import DivergenceError
+from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.gradient import (
     SAGA,
     SVRG,
@@ -57,6 +57,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SAGA",
     "SVRG",
+    "CheckpointError",
     "Column",
     "ControlVariate",
     "Dense",
@@ -66,6 +67,7 @@ __all__ = [
     "FullGradient",
     "GradientEstimator",
     "Info",
+    "Interrupted",
     "Kernel",
     "KnownCovariance",
     "LowRank",
@@ -81,6 +83,7 @@ __all__ = [
     "Scalar",
     "ScoreCovariance",
     "State",
+    "StorageError",
     "Target",
     "Thermostat",
     "advise",

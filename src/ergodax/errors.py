@@ -21,3 +21,33 @@ class DivergenceError(RuntimeError):
         self.chain = chain
         self.state = state
         self.samples = samples
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop (Ctrl-C, or a signal to terminate) and did, after a whole chunk.
+
+    Attributes:
+        samples: the `Samples` drawn so far, or None when there were none.
+        signal: the number of the signal.
+    """
+
+    def __init__(self, message: str, *, signal: int, samples: Any = None) -> None:
+        super().__init__(message)
+        self.signal = signal
+        self.samples = samples
+
+
+class StorageError(RuntimeError):
+    """Draws or a checkpoint could not be written; nothing that was drawn is lost.
+
+    Attributes:
+        samples: the `Samples` drawn so far, or None when there were none.
+    """
+
+    def __init__(self, message: str, *, samples: Any = None) -> None:
+        super().__init__(message)
+        self.samples = samples
+
+
+class CheckpointError(ValueError):
+    """A checkpoint or a store of draws is damaged, or belongs to another run."""

@@ -1,7 +1,5 @@
 """Kernels compile once: not again at the second call, nor for another step size."""
 
-import sys
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -11,9 +9,7 @@ import ergodax as ex
 from conformance.positions import tree_positions
 from conformance.registry import KERNELS, H
 from conformance.run import numbers
-
-# ergodax.driver.sample is also the name of the function.
-SAMPLE = sys.modules["ergodax.driver.sample"]
+from ergodax.driver.clock import Clock
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -44,7 +40,7 @@ def test_one_program_serves_every_step_and_every_step_size(name, key):
 def test_the_draws_do_not_depend_on_the_chunks(name, key, x64, monkeypatch):
     kernel, start = KERNELS[name](H), tree_positions("float64")["vector"]
     whole = ex.sample(kernel, start, 5, key=key, num_chains=2)
-    monkeypatch.setattr(SAMPLE._Clock, "steps", lambda self: 2)
+    monkeypatch.setattr(Clock, "steps", lambda self: 2)
     pieces = ex.sample(kernel, start, 5, key=key, num_chains=2)
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)
     assert whole.position.dtype == np.float64 and whole.position.shape == (2, 5, 5)

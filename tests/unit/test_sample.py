@@ -1,7 +1,6 @@
 """The driver against a loop by hand: which states are kept, and with which keys."""
 
 import dataclasses
-import sys
 from typing import Any
 
 import jax
@@ -10,8 +9,9 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.driver import records
+from ergodax.driver.clock import Clock
 
-SAMPLE = sys.modules["ergodax.driver.sample"]  # ergodax.driver.sample is also the function
 TARGET = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
 KERNEL = ex.sgld(ex.FullGradient(TARGET), 0.1)
 START = jnp.array([1.0, -2.0])
@@ -59,8 +59,9 @@ def test_a_chain_is_the_same_among_any_number_of_chains(key):
 @pytest.mark.parametrize("size", [1, 24, 100])
 def test_the_draws_do_not_depend_on_the_size_of_the_buffer(size, key, monkeypatch):
     whole = ex.sample(KERNEL, START, 11, key=key, thin=2, burn_in=3, num_chains=2)
-    monkeypatch.setattr(SAMPLE, "BYTES_ON_THE_DEVICE", size)
-    monkeypatch.setattr(SAMPLE._Clock, "steps", lambda self: 3)
+    monkeypatch.setattr(records, "BYTES_ON_THE_DEVICE", size)
+    monkeypatch.setattr(records, "ROWS_AT_LEAST", 1)
+    monkeypatch.setattr(Clock, "steps", lambda self: 3)
     pieces = ex.sample(KERNEL, START, 11, key=key, thin=2, burn_in=3, num_chains=2)
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)
 

@@ -4,6 +4,8 @@ A chunk runs many steps and stores every thin-th position in a buffer, which the
 on filling in place. How many draws to make is an argument of the compiled program, not part of
 it, so any chunking, and runs of similar length, reuse one compilation. Step t of a chain uses
 the key fold_in(chain key, t): the draws depend on the key alone, not on where chunks begin.
+
+Blocks of streamed data are arguments of their own: no step changes them, so they are not returned.
 """
 
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.data.block import attach, detach
 
 Collect = Callable[[PyTree], PyTree]
 
@@ -58,21 +61,30 @@ def start(
 def advance(
     kernel: Any,
     keys: Key[Array, " chains"],
+    blocks: PyTree,
     states: PyTree,
     first: Int[Array, ""],
     count: Int[Array, ""],
 ) -> tuple[PyTree, Bool[Array, " chains"]]:
     """Take `count` steps without storing anything.
 
+    Args:
+        kernel: the kernel.
+        keys: one for each chain.
+        blocks: the rows of the blocks of `states`.
+        states: where the chains stand, their blocks detached.
+        first: the number of the first step.
+        count: how many.
+
     Returns:
         The states after, and whether each chain went well: finite, and no step infeasible.
     """
 
-    def chain(key: PRNGKeyArray, state: Any) -> Any:
-        state, well = _steps(kernel, key, state, first, count)
+    def chain(key: PRNGKeyArray, blocks: PyTree, state: Any) -> Any:
+        state, well = _steps(kernel, key, blocks, state, first, count)
         return state, well & tree.all_finite(state.position)
 
-    return over_chains(chain, keys.shape[0])(keys, states)
+    return over_chains(chain, keys.shape[0])(keys, blocks, states)
 
 
 class Stretch(eqx.Module):
@@ -80,18 +92,22 @@ class Stretch(eqx.Module):
 
     Attributes:
         keys: one for each chain.
-        states: where the chains stand, leading chain axis.
-        first: the number of the first step.
+        blocks: the rows of the blocks of `states`.
+        states: where the chains stand, leading chain axis, their blocks detached.
+        first: the number of the first draw's first step.
         count: how many draws.
         thin: steps to a draw; None for 1, which needs no inner loop.
+        taken: how many steps of the first draw have been taken before; below thin.
         offset: the row of the buffer for the first draw.
     """
 
     keys: Key[Array, " chains"]
+    blocks: PyTree
     states: PyTree
     first: Int[Array, ""]
     count: Int[Array, ""]
     thin: Int[Array, ""] | None
+    taken: Int[Array, ""]
     offset: Int[Array, ""]
 
 
@@ -112,15 +128,16 @@ def draw(
     kernel, collect, stretch = what
     first, thin = stretch.first, stretch.thin
 
-    def chain(key: PRNGKeyArray, state: Any, buffer: PyTree) -> Any:
+    def chain(key: PRNGKeyArray, blocks: PyTree, state: Any, buffer: PyTree) -> Any:
         def one(k: Int[Array, ""], carry: tuple) -> tuple:
             state, buffer, well = carry
             last = first + k
             if thin is not None:
+                begin = first + k * thin + jnp.where(k == 0, stretch.taken, 0)
                 last = first + k * thin + (thin - 1)
-                state, fine = _steps(kernel, key, state, first + k * thin, thin - 1)
+                state, fine = _steps(kernel, key, blocks, state, begin, last - begin)
                 well = well & fine
-            state, info = kernel.step(jax.random.fold_in(key, last), state)
+            state, info = _step(kernel, jax.random.fold_in(key, last), blocks, state)
             row = _collected(collect, state), info
             place = stretch.offset + k
             buffer = jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
@@ -130,13 +147,16 @@ def draw(
         state, buffer, well = lax.fori_loop(0, stretch.count, one, begin)
         return state, buffer, well & tree.all_finite(state.position)
 
-    return over_chains(chain, stretch.keys.shape[0])(stretch.keys, stretch.states, buffer)
+    return over_chains(chain, stretch.keys.shape[0])(
+        stretch.keys, stretch.blocks, stretch.states, buffer
+    )
 
 
 @eqx.filter_jit
 def replay(
     kernel: Any,
     keys: Key[Array, " chains"],
+    blocks: PyTree,
     states: PyTree,
     first: Int[Array, ""],
     count: Int[Array, ""],
@@ -149,44 +169,45 @@ def replay(
         How many steps of each chain went well, and the Info of its last one taken.
     """
 
-    def chain(key: PRNGKeyArray, state: Any) -> tuple:
+    def chain(key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple:
         def go_on(carry: tuple) -> Bool[Array, ""]:
             _, done, well, _ = carry
             return well & (done < count)
 
         def one(carry: tuple) -> tuple:
             state, done, _, _ = carry
-            new, info = kernel.step(jax.random.fold_in(key, first + done), state)
+            new, info = _step(kernel, jax.random.fold_in(key, first + done), blocks, state)
             well = _still(tree.all_finite(new.position), info)
             return new, done + well.astype(jnp.int32), well, info
 
-        shapes = jax.eval_shape(lambda s: _info(kernel, key, s), state)
+        shapes = jax.eval_shape(lambda s: _step(kernel, key, blocks, s)[1], state)
         info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         begin = (state, jnp.int32(0), jnp.array(True), info)
         _, done, _, info = lax.while_loop(go_on, one, begin)
         return done, info
 
-    return over_chains(chain, keys.shape[0])(keys, states)
+    return over_chains(chain, keys.shape[0])(keys, blocks, states)
 
 
 def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
-    return jax.eval_shape(lambda s: (_collected(collect, s), _info(kernel, key, s)), state)
+    return jax.eval_shape(lambda s: (_collected(collect, s), kernel.step(key, s)[1]), state)
 
 
 def _collected(collect: Collect, state: Any) -> PyTree:
     return tree.hide(collect(tree.thaw(state.position)))
 
 
-def _info(kernel: Any, key: PRNGKeyArray, state: Any) -> PyTree:
-    return kernel.step(key, state)[1]
+def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
+    state, info = kernel.step(key, attach(blocks, state))
+    return detach(state)[1], info
 
 
 def _steps(
-    kernel: Any, key: PRNGKeyArray, state: Any, first: Any, count: Any
+    kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any, first: Any, count: Any
 ) -> tuple[Any, Bool[Array, ""]]:
     def one(k: Int[Array, ""], carry: tuple) -> tuple:
         state, well = carry
-        state, info = kernel.step(jax.random.fold_in(key, first + k), state)
+        state, info = _step(kernel, jax.random.fold_in(key, first + k), blocks, state)
         return state, _still(well, info)
 
     return lax.fori_loop(0, count, one, (state, jnp.array(True)))

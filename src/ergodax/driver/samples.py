@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from ergodax import tree
 from ergodax.driver import storage
+from ergodax.driver.store import DrawStore
 from ergodax.driver.summary import summarise
 
 
@@ -118,18 +119,21 @@ class Samples(eqx.Module):
 
     @classmethod
     def load(cls, path: str | Path, like: PyTree = None) -> "Samples":
-        """Read what `save` wrote.
+        """Read what `save` wrote, or the draws that `sample(store=)` has stored so far.
 
         Args:
-            path: the file.
+            path: the file, or the folder; a folder's Samples have no final_state.
             like: a position of the same structure, needed only where the position is of a
                 class that this library does not know, such as your own Equinox module;
                 without it such a position comes back as a dict.
 
         Raises:
-            ValueError: not a file of `save`, or damaged.
+            ValueError: not a file of `save` nor a folder of draws, or damaged.
         """
-        content = storage.load(path)
+        if Path(path).is_dir():
+            content = DrawStore(path).read() | {"final_state": None}
+        else:
+            content = storage.load(path)
         position = content["position"]
         if like is not None:
             position = _as_in(like, position)

@@ -34,7 +34,7 @@ def save(path: str | Path, content: dict[str, Any]) -> Path:
     if target.suffix != ".npz":
         target = target.with_name(target.name + ".npz")
     arrays: list[np.ndarray] = []
-    structure = {"format": FORMAT, "tree": _encode(content, arrays)}
+    structure = {"format": FORMAT, "tree": encode(content, arrays)}
     target.parent.mkdir(parents=True, exist_ok=True)
     named = {f"array_{k}": array for k, array in enumerate(arrays)}
     np.savez(target, structure=np.array(json.dumps(structure)), **named)  # pyright: ignore
@@ -54,24 +54,25 @@ def load(path: str | Path) -> dict[str, Any]:
                 structure = json.loads(str(archive["structure"]))
                 if structure.get("format") != FORMAT:
                     raise ValueError(f"its format is {structure.get('format')!r}, not {FORMAT!r}")
-                return _decode(structure["tree"], archive)
+                return decode(structure["tree"], archive)
         # A damaged or hostile file can fail in the zip, the array, the text or the structure.
         except Exception as error:
             raise ValueError(f"{path} is not a file written by Samples.save: {error}") from error
 
 
-def _encode(node: Any, arrays: list[np.ndarray]) -> Any:
+def encode(node: Any, arrays: list[np.ndarray]) -> Any:
+    """The structure of a tree as JSON values; its arrays are appended to `arrays`."""
     if isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
-        return {"key": _encode(jax.random.key_data(node), arrays)}
+        return {"key": encode(jax.random.key_data(node), arrays)}
     if isinstance(node, jax.Array | np.ndarray | np.generic):
         arrays.append(np.asarray(node))
         return {"array": len(arrays) - 1}
     if node is None or isinstance(node, bool | int | float | str):
         return {"value": node}
     if type(node) is dict:
-        return {"dict": [[key, _encode(value, arrays)] for key, value in node.items()]}
+        return {"dict": [[key, encode(value, arrays)] for key, value in node.items()]}
     if type(node) in (list, tuple):
-        return {type(node).__name__: [_encode(value, arrays) for value in node]}
+        return {type(node).__name__: [encode(value, arrays) for value in node]}
     cls = type(node)
     if dataclasses.is_dataclass(node):
         names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
@@ -86,28 +87,37 @@ def _encode(node: Any, arrays: list[np.ndarray]) -> Any:
     ours = cls.__module__.split(".")[0] == "ergodax"
     return {
         "module": f"{cls.__module__}:{cls.__qualname__}" if ours else None,
-        "fields": [[name, _encode(part, arrays)] for name, part in parts],
+        "fields": [[name, encode(part, arrays)] for name, part in parts],
     }
 
 
-def _decode(node: dict[str, Any], archive: Any) -> Any:
+def decode(node: dict[str, Any], archive: Any) -> Any:
+    """The tree of a structure.
+
+    Args:
+        node: what `encode` returned.
+        archive: the arrays by "array_0", "array_1", ...
+
+    Raises:
+        ValueError: not a structure.
+    """
     match node:
         case {"array": index}:
             return archive[f"array_{index}"]
         case {"key": data}:
-            return jax.random.wrap_key_data(_decode(data, archive))
+            return jax.random.wrap_key_data(decode(data, archive))
         case {"value": value}:
             return value
         case {"dict": items}:
-            return {key: _decode(value, archive) for key, value in items}
+            return {key: decode(value, archive) for key, value in items}
         case {"list": items}:
-            return [_decode(value, archive) for value in items]
+            return [decode(value, archive) for value in items]
         case {"tuple": items}:
-            return tuple(_decode(value, archive) for value in items)
+            return tuple(decode(value, archive) for value in items)
         case {"module": None, "fields": fields}:
-            return {name: _decode(value, archive) for name, value in fields}
+            return {name: decode(value, archive) for name, value in fields}
         case {"module": str(name), "fields": fields}:
-            return _module(name, {key: _decode(value, archive) for key, value in fields})
+            return _module(name, {key: decode(value, archive) for key, value in fields})
     raise ValueError(f"unknown node {sorted(node)}")
 
 

@@ -1,0 +1,99 @@
+"""What a run is, in short texts by name, so that it is not resumed as another one."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax.data.block import blocks_of
+from ergodax.errors import CheckpointError
+
+PROGRAM = "the program of a step (model, sampler or library)"
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def fingerprint(kernel: Any, collect: Callable, start: tuple, **counts: int) -> dict[str, str]:
+    """Digests of all that the draws depend on.
+
+    The model is told by the traced program of one step, which contains every function it calls,
+    and by the constants that were caught in it; the data and the settings by the kernel's arrays.
+
+    Args:
+        kernel: the kernel.
+        collect: what is stored of a position.
+        start: keys and first states, with a leading chain axis; zeros like a draw.
+        counts: numbers by name that must not change.
+    """
+    keys, states, _ = start
+    parts = {name: str(value) for name, value in counts.items()}
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
+
+    def step(kernel: Any, key: Any, state: Any) -> Any:
+        state, info = kernel.step(key, state)
+        return state, info, collect(state.position)
+
+    closed = eqx.filter_make_jaxpr(step)(kernel, *one)[0]
+    parts[PROGRAM] = _digest(ADDRESS.sub("", str(closed.jaxpr)).encode())
+    for k, constant in enumerate(closed.consts):
+        parts[f"constant {k} of the program (an array that a function of yours uses)"] = _array(
+            constant
+        )
+    parts |= _leaves(eqx.filter(kernel, eqx.is_array), "kernel")
+    parts |= _leaves(keys, "key") | _leaves(states.position, "position")
+    for k, block in enumerate(blocks_of(states)):
+        facts = block.source.facts()
+        parts |= {f"data {k}: {name}": str(value) for name, value in facts.items()}
+    return parts
+
+
+def compare(now: dict[str, str], then: dict[str, str], where: Any) -> None:
+    """Refuse to go on with a run that is not the one that was begun.
+
+    Args:
+        now: the fingerprint of this run.
+        then: that of the stored one.
+        where: the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: they differ; it says in what.
+    """
+    changed = [name for name in now if now[name] != then.get(name)]
+    changed += [name for name in then if name not in now]
+    if changed:
+        shown = "; ".join(f"{n}{_values(n, now, then)}" for n in changed[:5])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise CheckpointError(
+            f"the run in {where} can't be resumed by this one, since these have changed: {shown}"
+            f"{more}. Restore them, or choose another folder for a new run."
+        )
+
+
+def _values(name: str, now: dict[str, str], then: dict[str, str]) -> str:
+    old, new = then.get(name, "absent"), now.get(name, "absent")
+    return f" ({old} then, {new} now)" if max(len(old), len(new)) <= 20 else ""
+
+
+def _leaves(tree: PyTree, name: str) -> dict[str, str]:
+    paths = jax.tree_util.tree_leaves_with_path(tree)
+    return {name + jax.tree_util.keystr(path): _array(leaf) for path, leaf in paths}
+
+
+def _array(value: Any) -> str:
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    array = np.ascontiguousarray(value)
+    if array.ndim == 0 and array.dtype.kind in "fiub":
+        return str(array[()])  # the shortest text that tells it from its neighbours
+    return _digest(f"{array.dtype}{array.shape}".encode(), array.view(np.uint8).data)
+
+
+def _digest(*pieces: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

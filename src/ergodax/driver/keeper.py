@@ -1,0 +1,130 @@
+"""What of a run goes to disk: its draws as they come, and from time to time where it stands."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from ergodax.driver import checkpoint, store
+from ergodax.errors import CheckpointError, StorageError
+
+FILE, DRAWS = "checkpoint", "draws.zarr"  # in the folder of checkpoints
+
+
+class Keeper:
+    """The folders of one run.
+
+    Args:
+        draws: the folder of draws, or None.
+        folder: the folder of checkpoints, or None; its draws are inside where `draws` is None.
+        resume: whether to go on from what is there.
+        every: seconds between two times of saving.
+
+    Raises:
+        ValueError: resume without a folder of checkpoints.
+        CheckpointError: there is a run already and resume is False.
+    """
+
+    def __init__(
+        self, draws: str | Path | None, folder: str | Path | None, resume: bool, every: float
+    ) -> None:
+        if resume and folder is None:
+            raise ValueError("resume=True needs checkpoint=, the folder of the run to go on with.")
+        if not every > 0:
+            raise ValueError(f"save_every must be positive, not {every!r}. Try 10.")
+        self.file = None if folder is None else Path(folder) / FILE
+        inside = None if folder is None else Path(folder) / DRAWS
+        self.draws = Path(draws) if draws is not None else inside
+        self.resume, self.every = resume, every
+        self.saved = time.monotonic()
+        there = [path for path in (self.file, self.draws) if path is not None and path.exists()]
+        if there and not resume:
+            advice = "pass resume=True to go on with it, or " if self.file is not None else ""
+            raise CheckpointError(
+                f"{there[0]} is there already; {advice}choose another folder, or remove it."
+            )
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is kept."""
+        return self.draws is not None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether there is a run to go on with."""
+        return self.resume and self.file is not None and self._written()
+
+    def _written(self) -> bool:
+        assert self.file is not None
+        return self.file.exists() or self.file.with_name(FILE + checkpoint.PREVIOUS).exists()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self.active and time.monotonic() - self.saved > self.every
+
+    def open(self, row: PyTree) -> store.DrawStore | None:
+        """The store of draws, made if it is not there.
+
+        Args:
+            row: (collected, info) of one draw of all chains.
+
+        Raises:
+            StorageError: the folder can't be made.
+            CheckpointError: draws without a checkpoint, which can't be gone on with.
+        """
+        if self.draws is None:
+            return None
+        if self.draws.exists():
+            found = store.DrawStore(self.draws, writable=True)
+            if found.draws and not self.resumes:
+                raise CheckpointError(
+                    f"{self.draws} has {found.draws} draws, but there is no checkpoint to go on "
+                    "from. Move them elsewhere and begin again."
+                )
+            return found
+        try:
+            return store.create(self.draws, row)
+        except OSError as error:
+            raise StorageError(
+                f"the draws can't be written to {self.draws}: {error}. Choose a folder that can be "
+                "written and has room."
+            ) from error
+
+    def write(self, states: PyTree, done: int, made: int, identity: dict[str, str]) -> None:
+        """Write the checkpoint, where there is to be one.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        self.saved = time.monotonic()
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            facts = {"done": done, "made": made, "fingerprint": identity, "jax": jax.__version__}
+            checkpoint.save(self.file, states, facts)
+
+    def load(self, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
+        """The states of the checkpoint and its facts.
+
+        Raises:
+            CheckpointError: damaged, or of another run.
+        """
+        assert self.file is not None
+        return checkpoint.load(self.file, like)
+
+    def facts(self) -> dict[str, Any]:
+        """The facts of the checkpoint alone."""
+        assert self.file is not None
+        return checkpoint.read(self.file)[0]
+
+    def where(self) -> str:
+        """Where the draws are, for a message."""
+        return f"in {self.draws}" if self.draws is not None else "in this error's .samples"
+
+    def how_to_go_on(self) -> str:
+        """What to do after an interruption, for a message."""
+        if self.file is None:
+            return ""
+        return " The same call with resume=True goes on from here."

@@ -1,0 +1,100 @@
+"""The draws of a run: a buffer on the device, and where its rows go."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax import tree
+from ergodax.driver.store import DrawStore
+
+ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
+BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
+
+
+class Records:
+    """The draws so far.
+
+    Args:
+        row: (collected, info) of one draw of all chains, leaves of shape (chains, ...).
+        num_draws: how many there will be.
+        store: where they go, or None to keep them in memory.
+
+    Attributes:
+        buffer: leaves (chains, rows, ...); the compiled loop fills it.
+        filled: rows of it that hold draws which are nowhere else.
+        made: draws in all.
+    """
+
+    def __init__(self, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
+        self.row, self.store = row, store
+        size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
+        # A power of two, and not a small one where that is cheap, so that runs of different
+        # lengths share a compiled program.
+        cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
+        most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
+        self.capacity = 2 ** int(np.log2(most))
+        self.buffer = self._rows(self.capacity, jnp.zeros)
+        self.filled = 0
+        self.made = 0 if store is None else store.draws
+        in_memory = store is None and num_draws > self.capacity
+        self.host = self._rows(num_draws, np.empty) if in_memory else None
+
+    @property
+    def room(self) -> int:
+        """Rows of the buffer that are free."""
+        return self.capacity - self.filled
+
+    def add(self, count: int) -> None:
+        """Count rows that have been written into the buffer."""
+        self.filled += count
+        self.made += count
+
+    def flush(self) -> None:
+        """Bring the buffer's rows to the host's memory or to the store.
+
+        Raises:
+            OSError: the store can't be written; the rows stay in the buffer.
+        """
+        if not self.filled or (self.store is None and self.host is None):
+            return
+        rows = jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], self.buffer)
+        if self.store is not None:
+            self.store.append(rows)
+        else:
+            begin = self.made - self.filled
+            jax.tree.map(lambda h, new: _put(h, begin, new), self.host, rows)
+        self.buffer, self.filled = self._rows(self.capacity, jnp.zeros), 0
+
+    def drawn(self) -> tuple[PyTree, PyTree]:
+        """What `collect` made of the positions, and the Info, of all draws.
+
+        Draws that could not be written to the store are among them.
+        """
+        left = jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], self.buffer)
+        if self.store is not None:
+            content = self.store.read()
+            stored = (content["position"], content["info"])
+            if not self.filled:
+                return stored
+            position, info = left
+            return jax.tree.map(_joined, stored, (tree.thaw(position), info))
+        if self.host is not None:
+            self.flush()
+            left = jax.tree.map(lambda x: x[:, : self.made], self.host)
+        position, info = left
+        return tree.thaw(position), info
+
+    def _rows(self, count: int, make: Callable) -> PyTree:
+        return jax.tree.map(lambda x: make((x.shape[0], count, *x.shape[1:]), x.dtype), self.row)
+
+
+def _put(host: np.ndarray, begin: int, new: np.ndarray) -> None:
+    host[:, begin : begin + new.shape[1]] = new
+
+
+def _joined(stored: Any, new: Any) -> Any:
+    return np.concatenate([stored, new], axis=1) if isinstance(stored, np.ndarray) else stored

@@ -1,0 +1,253 @@
+"""The host's side of one run: chunk after chunk, until all steps are taken."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax.data.block import detach
+from ergodax.driver import loop
+from ergodax.driver.clock import Clock
+from ergodax.driver.feed import Feed
+from ergodax.driver.fingerprint import compare, fingerprint
+from ergodax.driver.interruption import Stop
+from ergodax.driver.keeper import Keeper
+from ergodax.driver.progress import Report
+from ergodax.driver.records import Records
+from ergodax.driver.samples import Samples
+from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
+
+TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
+    "the gradient's noise is more than the sampler injects, so compensating it would need a "
+    "negative variance. Lower the step size, raise the friction or the batch size, or pass "
+    "clip=True to accept some excess heat."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How long a run is.
+
+    Attributes:
+        burn_in: steps before the first that counts.
+        num_steps: steps after them.
+        thin: steps to a draw.
+    """
+
+    burn_in: int
+    num_steps: int
+    thin: int
+
+    @property
+    def total(self) -> int:
+        """Steps in all."""
+        return self.burn_in + self.num_steps
+
+    @property
+    def num_draws(self) -> int:
+        """Draws in all."""
+        return self.num_steps // self.thin
+
+    @property
+    def last_draw(self) -> int:
+        """The step after which all draws are made."""
+        return self.burn_in + self.num_draws * self.thin
+
+
+class Run:
+    """Where a run stands.
+
+    Args:
+        kernel: the kernel.
+        collect: what is stored of a position.
+        start: keys and first states of all chains, and zeros in the shape of a draw of them all.
+        plan: how long.
+        keeper: what goes to disk.
+    """
+
+    def __init__(
+        self, kernel: Any, collect: Callable, start: tuple, plan: Plan, keeper: Keeper
+    ) -> None:
+        self.kernel, self.collect, self.plan, self.keeper = kernel, collect, plan, keeper
+        self.keys, states, row = start
+        self.done = 0  # steps of each chain, burn-in included
+        self.clock = Clock()
+        self.identity: dict[str, str] = {}
+        if keeper.file is not None:
+            counts = {"thin": plan.thin, "burn_in": plan.burn_in}
+            self.identity = fingerprint(kernel, collect, start, **counts)
+        if keeper.resumes:
+            compare(self.identity, keeper.facts()["fingerprint"], keeper.file)
+        self.feed = Feed(states)
+        self.states = detach(states)[1]
+        self.records = Records(row, plan.num_draws, keeper.open(row))
+        if keeper.resumes:
+            self._go_on()
+        elif keeper.active:
+            self._save()
+
+    def to_end(self, report: Report, stop: Stop) -> None:
+        """Take all the steps.
+
+        Raises:
+            DivergenceError: a chain did not go well.
+            Interrupted: the run was asked to stop.
+            StorageError: draws or checkpoint could not be written.
+        """
+        while self.done < self.plan.total:
+            self.states = self.feed.refill(self.states)
+            steps = self.clock.steps()
+            left = self.feed.left
+            self._chunk(steps if left is None else min(steps, left), at_most=left)
+            if not self.records.room:
+                self._save_draws()
+            if self.keeper.due or (stop and self.keeper.active):
+                self._save()
+            report(self.done, self.clock.rate)
+            if stop and self.done < self.plan.total:
+                raise self._interrupted(stop)
+        if self.keeper.active:
+            self._save()
+        self.feed.close()
+
+    def samples(self) -> Samples:
+        """What has been drawn."""
+        return Samples(*self.records.drawn(), self.feed.whole(self.states))
+
+    def _chunk(self, steps: int, *, at_most: int | None) -> None:
+        """Take about `steps` steps, to the end of burn-in or of a draw; no more than `at_most`."""
+        drawn = self.done - self.plan.burn_in
+        if drawn < 0:
+            self._advance(min(steps, -drawn))
+            return
+        if self.done >= self.plan.last_draw:
+            self._advance(min(steps, self.plan.total - self.done))
+            return
+        thin, taken = self.plan.thin, drawn % self.plan.thin
+        if at_most is not None and at_most < thin - taken:
+            self._advance(at_most)
+            return
+        left = self.plan.num_draws - self.records.made
+        self._draw(min(left, self.records.room, max(1, (steps + taken) // thin)), taken)
+
+    def _advance(self, count: int) -> None:
+        """Take `count` steps and keep nothing."""
+        before = self.states
+        with self.clock.timing(count):
+            self.states, well = jax.block_until_ready(
+                loop.advance(
+                    self.kernel, self.keys, self.feed.rows, before,
+                    jnp.int32(self.done), jnp.int32(count),
+                )
+            )  # fmt: skip
+        self._check(before, well, count)
+        self.done += count
+        self.feed.taken(self.states, count)
+
+    def _draw(self, draws: int, taken: int) -> None:
+        """Make draws; `taken` steps of the first have been taken."""
+        before, count = self.states, draws * self.plan.thin - taken
+        thin = None if self.plan.thin == 1 else jnp.int32(self.plan.thin)
+        numbers = (self.done - taken, draws, taken, self.records.filled)
+        first, how_many, begun, offset = (jnp.int32(n) for n in numbers)
+        stretch = loop.Stretch(
+            self.keys, self.feed.rows, before, first, how_many, thin, begun, offset
+        )
+        with self.clock.timing(count):
+            self.states, self.records.buffer, well = jax.block_until_ready(
+                loop.draw((self.kernel, self.collect, stretch), self.records.buffer)
+            )
+        self._check(before, well, count, taken)
+        self.records.add(draws)
+        self.done += count
+        self.feed.taken(self.states, count)
+
+    def _check(self, before: PyTree, well: Any, count: int, taken: int | None = None) -> None:
+        """Stop at a chain that did not go well; find the step by taking them again."""
+        failed = np.flatnonzero(~np.asarray(well))
+        if not failed.size:
+            return
+        where = (self.kernel, self.keys, self.feed.rows, before, jnp.int32(self.done))
+        reached, infos = loop.replay(*where, jnp.int32(count))
+        chain = min(failed.tolist(), key=lambda c: int(reached[c]))
+        steps = int(reached[chain])
+        # Up to that step every chain went well, so all of them are brought there.
+        self.states, _ = loop.advance(*where, jnp.int32(steps))
+        if taken is not None:
+            self.records.add((taken + steps) // self.plan.thin)
+        self.done += steps
+        if self.keeper.active:
+            self._save_draws()
+        samples = self.samples() if self.records.made else None
+        raise DivergenceError(
+            _advice(
+                jax.tree.map(lambda x: x[chain], infos),
+                f"chain {chain}",
+                self.done,
+                f"The {self.records.made} draws of each chain made before it are in this error's "
+                ".samples.",
+                getattr(self.kernel, "infeasible", TOO_NOISY),
+            ),
+            step=self.done,
+            chain=chain,
+            state=self.feed.whole(self.states),
+            samples=samples,
+        )
+
+    def _go_on(self) -> None:
+        """Continue where the checkpoint stands."""
+        self.states, facts = self.keeper.load(self.states)
+        if facts["done"] > self.plan.total:
+            raise CheckpointError(
+                f"the run in {self.keeper.file} has taken {facts['done']} steps, more than the "
+                f"{self.plan.total} asked for. Pass at least as many, or load its draws."
+            )
+        if self.records.store is not None:
+            self.records.store.truncate(facts["made"])
+        self.done, self.records.made = facts["done"], facts["made"]
+        self.feed.restore(self.states)
+
+    def _save_draws(self) -> None:
+        try:
+            self.records.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _save(self) -> None:
+        """Bring the draws to disk, then where the run stands: never the other way round."""
+        self._save_draws()
+        try:
+            self.keeper.write(self.states, self.done, self.records.made, self.identity)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"the run could not be saved at step {self.done}: {error}. Make room, or give back the "
+            f"right to write.{self.keeper.how_to_go_on()} The {self.records.made} draws of each "
+            "chain are in this error's .samples.",
+            samples=self.samples() if self.records.made else None,
+        )
+
+    def _interrupted(self, stop: Stop) -> Interrupted:
+        return Interrupted(
+            f"stopped at step {self.done} of {self.plan.total}. The {self.records.made} draws of "
+            f"each chain are {self.keeper.where()}.{self.keeper.how_to_go_on()}",
+            signal=stop.signal,
+            samples=self.samples() if self.records.made else None,
+        )
+
+
+def _advice(info: Any, chain: str, step: int, kept: str, infeasible: str) -> str:
+    if getattr(info, "feasible", None) is not None and not bool(info.feasible):
+        return f"{chain} stopped at step {step}: {infeasible} {kept}"
+    size = getattr(info, "step_size", None)
+    now = "Try" if size is None else f"The step size was {float(size):.3g}; try"
+    return (
+        f"{chain} left the finite numbers at step {step}. {now} a step size ten times smaller, a "
+        f"start nearer the mode, or standardised data. {kept}"
+    )

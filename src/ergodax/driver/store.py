@@ -1,0 +1,189 @@
+"""Draws on disk as they come: a Zarr group that ArviZ and xarray read, and that survives a kill.
+
+Each variable is an array (chain, draw, ...) in uncompressed chunks with a checksum. The number of
+draws that all arrays have in full is an attribute of the group, raised after the arrays are
+written, so whatever instant a run is killed at, the draws that it counts are there and whole.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax import tree
+from ergodax.driver import storage
+from ergodax.errors import CheckpointError
+
+FORMAT = "ergodax-draws-1"
+CHUNK_BYTES = 2**22
+MOST_DRAWS = 4096  # of a chunk
+
+
+class DrawStore:
+    """A folder of draws.
+
+    Args:
+        path: the folder, which exists.
+        writable: whether draws may be added.
+
+    Raises:
+        CheckpointError: not a store of draws.
+    """
+
+    def __init__(self, path: str | Path, *, writable: bool = False) -> None:
+        import zarr
+
+        self.path = Path(path)
+        if not (self.path / "zarr.json").exists():
+            raise CheckpointError(f"{path} is not a store of draws: it has no zarr.json.")
+        try:
+            self.group = zarr.open_group(self.path, mode="r+" if writable else "r")
+            attributes: dict[str, Any] = dict(self.group.attrs)
+            if attributes.get("format") != FORMAT:
+                raise ValueError(f"its format is {attributes.get('format')!r}, not {FORMAT!r}")
+            self.names: list[str] = json.loads(str(attributes["names"]))
+            self.structure = json.loads(str(attributes["structure"]))
+            self.arrays: list[Any] = [self.group[name] for name in self.names]
+            self.draws = int(attributes["draws"])
+        # A damaged or hostile folder can fail in the text, the structure or an array.
+        except Exception as error:
+            raise CheckpointError(f"{path} is not a store of draws: {error}") from error
+
+    def append(self, rows: PyTree) -> None:
+        """Add draws.
+
+        Args:
+            rows: (collected, info), leaves of shape (chains, new draws, ...).
+
+        Raises:
+            OSError: the disk is full, or the folder can't be written.
+        """
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(rows)]
+        first, end = self.draws, self.draws + leaves[0].shape[1]
+        for name, array, new in zip(self.names, self.arrays, leaves, strict=True):
+            array.resize((array.shape[0], end, *array.shape[2:]))
+            array[:, first:end] = new
+            self._flush_to_disk(name, array, first, end)
+        self._count(end)
+
+    def truncate(self, draws: int) -> None:
+        """Forget all but the first `draws`.
+
+        Raises:
+            CheckpointError: there are fewer.
+        """
+        if draws > self.draws:
+            raise CheckpointError(
+                f"{self.path} has {self.draws} draws, but {draws} had been stored when the run's "
+                "checkpoint was written. Restore the folder, or begin a new run in another one."
+            )
+        self._count(draws)
+        for array in self.arrays:
+            array.resize((array.shape[0], draws, *array.shape[2:]))
+
+    def read(self) -> dict[str, Any]:
+        """The content: {"position": ..., "info": ...}, leaves of shape (chains, draws, ...).
+
+        Raises:
+            CheckpointError: a chunk is damaged.
+        """
+        found = {}
+        for k, (name, array) in enumerate(zip(self.names, self.arrays, strict=True)):
+            try:
+                found[f"array_{k}"] = np.asarray(array[:, : self.draws])
+            except Exception as error:
+                raise CheckpointError(
+                    f"{self.path / name} is damaged: {error}. Restore it from a copy, or run again "
+                    "in another folder."
+                ) from error
+        return storage.decode(self.structure, found)
+
+    def _count(self, draws: int) -> None:
+        self.group.attrs["draws"] = draws
+        self.draws = draws
+
+    def _flush_to_disk(self, name: str, array: Any, first: int, end: int) -> None:
+        """Wait until the chunks of these draws are on the disk."""
+        size, rest = array.chunks[1], (0,) * (array.ndim - 2)
+        for k in range(first // size, -(-end // size)):
+            file = self.path / name / array.metadata.encode_chunk_key((0, k, *rest))
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def create(path: str | Path, row: PyTree) -> DrawStore:
+    """Make the folder for draws like `row`.
+
+    Args:
+        path: the folder, which must not exist.
+        row: (collected, info) of one draw of all chains, leaves of shape (chains, ...).
+
+    Raises:
+        OSError: the folder can't be made.
+    """
+    import zarr
+    from zarr.codecs import Crc32cCodec
+
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    group = zarr.create_group(beside)
+    leaves: list[np.ndarray] = [np.asarray(x) for x in jax.tree.leaves(row)]
+    collected, info = jax.tree.unflatten(jax.tree.structure(row), leaves)
+    content = {"position": tree.thaw(collected), "info": info}
+    encoded: list[np.ndarray] = []
+    structure = storage.encode(content, encoded)
+    names = _names(collected, info)
+    order = [next(k for k, y in enumerate(encoded) if y is x) for x in leaves]
+    for name, leaf in zip(names, leaves, strict=True):
+        bytes_a_draw = max(1, leaf.nbytes)
+        group.create_array(
+            name,
+            shape=(leaf.shape[0], 0, *leaf.shape[1:]),
+            chunks=(leaf.shape[0], max(1, min(MOST_DRAWS, CHUNK_BYTES // bytes_a_draw)))
+            + tuple(max(1, n) for n in leaf.shape[1:]),
+            dtype=leaf.dtype,
+            compressors=Crc32cCodec(),
+            dimension_names=("chain", "draw", *_axes(name, leaf.ndim - 1)),
+        )
+    group.attrs.update({
+        "format": FORMAT, "draws": 0, "names": json.dumps(names),
+        "structure": json.dumps(_renumbered(structure, order)),
+    })  # fmt: skip
+    os.replace(beside, path)
+    return DrawStore(path, writable=True)
+
+
+def _names(collected: PyTree, info: PyTree) -> list[str]:
+    """Names of the arrays in the order of the leaves, ArviZ's groups before them."""
+    names: list[str] = []
+    for group, part in (("posterior", collected), ("sample_stats", info)):
+        for path, _ in jax.tree_util.tree_leaves_with_path(part):
+            name = (tree.path_name(path) or "position").replace("/", "_")
+            full = f"{group}/{name}"
+            names.append(full if full not in names else f"{full}_{len(names)}")
+    return names
+
+
+def _renumbered(node: Any, order: list[int]) -> Any:
+    """The structure with its arrays numbered as the leaves are."""
+    if isinstance(node, dict) and set(node) == {"array"}:
+        return {"array": order.index(node["array"])}
+    if isinstance(node, dict):
+        return {key: _renumbered(value, order) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_renumbered(value, order) for value in node]
+    return node
+
+
+def _axes(name: str, count: int) -> list[str]:
+    return [f"{name.rpartition('/')[2]}_dim_{k}" for k in range(count)]
