@@ -14,7 +14,7 @@ from ergodax.cli.lda import lda
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
-from ergodax.errors import DivergenceError
+from ergodax.errors import DivergenceError, Interrupted, StorageError
 
 app = App(
     name="ergodax",
@@ -40,11 +40,14 @@ def main() -> None:
     """
     try:
         app(sys.argv[1:])
-    except (ValueError, TypeError, FileNotFoundError, DivergenceError) as error:
+    except (ValueError, TypeError, FileNotFoundError, DivergenceError, StorageError) as error:
         if os.environ.get("ERGODAX_TRACEBACK"):
             raise
         Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False)
-        sys.exit(1 if isinstance(error, DivergenceError) else 2)
+        sys.exit(1 if isinstance(error, RuntimeError) else 2)
+    except Interrupted as error:
+        Console(stderr=True).print(str(error), highlight=False)
+        sys.exit(128 + error.signal)
 
 
 if __name__ == "__main__":

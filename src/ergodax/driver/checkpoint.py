@@ -8,6 +8,7 @@ the arrays of a tree that the program has made itself.
 
 import hashlib
 import json
+import math
 import os
 import warnings
 from pathlib import Path
@@ -120,20 +121,28 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise CheckpointError(f"{path} is not a checkpoint of this library.")
     if hashlib.sha256(body).hexdigest().encode() != content[len(MAGIC) : start]:
         raise CheckpointError(f"{path} is damaged: its checksum does not fit its content.")
+    try:
+        return _parse(body)
+    # A hostile file can fail in the text, the types or the sizes.
+    except Exception as error:
+        raise CheckpointError(f"{path} is not a checkpoint of this library: {error}") from error
+
+
+def _parse(body: memoryview) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     length = int.from_bytes(body[:8], "big")
     header = json.loads(bytes(body[8 : 8 + length]))
     arrays, place = {}, 8 + length
     for name, dtype, shape in header["leaves"]:
         kind = jnp.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        size = math.prod(shape) * kind.itemsize
         arrays[name] = np.frombuffer(body[place : place + size], kind).reshape(shape)
         place += size
-    return header["facts"], arrays
+    return dict(header["facts"]), arrays
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, even if the power fails."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.new")
     try:
         with open(beside, "wb") as file:
             file.write(content)

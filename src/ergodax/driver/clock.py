@@ -8,18 +8,21 @@ FIRST = 64  # steps of the first chunk
 
 
 class Clock:
-    """Times chunks; `steps` is how many make one of about `SECONDS_TO_A_CHUNK`.
+    """Times chunks; `steps` is how many make one of about so many seconds.
+
+    Args:
+        seconds: of a chunk.
 
     Attributes:
         rate: steps of each chain a second.
     """
 
-    def __init__(self) -> None:
-        self.rate = 0.0
+    def __init__(self, seconds: float = SECONDS_TO_A_CHUNK) -> None:
+        self.seconds, self.rate = seconds, 0.0
 
     def steps(self) -> int:
         """How many steps the next chunk should have."""
-        return max(1, int(self.rate * SECONDS_TO_A_CHUNK)) if self.rate else FIRST
+        return max(1, int(self.rate * self.seconds)) if self.rate else FIRST
 
     def timing(self, count: int) -> "_Timing":
         """A context in which `count` steps are taken."""

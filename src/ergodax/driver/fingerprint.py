@@ -86,9 +86,10 @@ def _leaves(tree: PyTree, name: str) -> dict[str, str]:
 def _array(value: Any) -> str:
     if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
-    array = np.ascontiguousarray(value)
+    array = np.asarray(value)
     if array.ndim == 0 and array.dtype.kind in "fiub":
         return str(array[()])  # the shortest text that tells it from its neighbours
+    array = np.ascontiguousarray(array)
     return _digest(f"{array.dtype}{array.shape}".encode(), array.view(np.uint8).data)
 
 

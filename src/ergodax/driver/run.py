@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from ergodax.data.block import detach
 from ergodax.driver import loop
-from ergodax.driver.clock import Clock
+from ergodax.driver.clock import SECONDS_TO_A_CHUNK, Clock
 from ergodax.driver.feed import Feed
 from ergodax.driver.fingerprint import compare, fingerprint
 from ergodax.driver.interruption import Stop
@@ -75,7 +75,7 @@ class Run:
         self.kernel, self.collect, self.plan, self.keeper = kernel, collect, plan, keeper
         self.keys, states, row = start
         self.done = 0  # steps of each chain, burn-in included
-        self.clock = Clock()
+        self.clock = Clock(min(SECONDS_TO_A_CHUNK, keeper.every))
         self.identity: dict[str, str] = {}
         if keeper.file is not None:
             counts = {"thin": plan.thin, "burn_in": plan.burn_in}

@@ -85,6 +85,8 @@ class DrawStore:
         self._count(draws)
         for array in self.arrays:
             array.resize((array.shape[0], draws, *array.shape[2:]))
+        for half_written in self.path.rglob("*.partial"):  # when the run was killed
+            half_written.unlink()
 
     def read(self) -> dict[str, Any]:
         """The content: {"position": ..., "info": ...}, leaves of shape (chains, draws, ...).

@@ -1,0 +1,1 @@
+"""Drills: runs that are killed, disks that are full, files that are damaged."""

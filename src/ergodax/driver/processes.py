@@ -1,0 +1,181 @@
+"""What the processes of one run tell each other, between chunks; one process has nobody to tell."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ergodax.errors import CheckpointError
+
+TRANSPORTS = ("Gloo", "NCCL", "coordination service", "heartbeat")  # in the texts of their errors
+
+
+class ProcessLost(RuntimeError):
+    """Another process of the run has ended, or can't be reached."""
+
+
+class ProcessFailed(RuntimeError):
+    """Another process of the run has raised an error, so this one stops as well."""
+
+
+class Agreement(NamedTuple):
+    """What all processes do next.
+
+    Attributes:
+        steps: of the next chunk.
+        signal: by which any was asked to stop, 0 for none.
+        due: whether it is time to save for any.
+    """
+
+    steps: int
+    signal: int
+    due: bool
+
+
+class Alone:
+    """The one process of a run."""
+
+    number, count = 0, 1
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """A context out of which an error comes as it is."""
+        return contextlib.nullcontext()
+
+    def agree(self, mine: Agreement) -> Agreement:
+        """The same."""
+        return mine
+
+    def alike(self, facts: dict[str, str]) -> None:
+        """Nothing to compare with."""
+
+    def common(self, steps: list[int]) -> int | None:
+        """The step to go on from: the last that was saved, None where there is none."""
+        return max(steps, default=None)
+
+
+class Together:
+    """One of several processes, which take the same chunks and stop after the same one."""
+
+    def __init__(self) -> None:
+        self.number, self.count = jax.process_index(), jax.process_count()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """A context that all leave together: by their own error, or by that of another.
+
+        Raises:
+            ProcessFailed: another process had an error.
+            ProcessLost: another process has ended.
+        """
+        error = None
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+        if isinstance(error, ProcessLost):
+            raise error
+        failed = np.flatnonzero(self.gather(np.array([error is not None])))
+        if error is not None:
+            raise error
+        if failed.size:
+            raise ProcessFailed(
+                f"process {failed[0]} of {self.count} has raised an error, so this one (process "
+                f"{self.number}) stops too; the reason is in the output of that process."
+            )
+
+    def agree(self, mine: Agreement) -> Agreement:
+        """As many steps as process 0 wants; a stop or a save where any process wants it."""
+        every = self.gather(np.array(mine, np.int32))
+        return Agreement(int(every[0, 0]), int(every[:, 1].max()), bool(every[:, 2].any()))
+
+    def alike(self, facts: dict[str, str]) -> None:
+        """Check that all processes run the same.
+
+        Args:
+            facts: what must be the same, by name.
+
+        Raises:
+            ValueError: they differ; it says in what.
+        """
+        names = sorted(facts)
+        digests = np.stack([_digest("\n".join(names)), *(_digest(facts[name]) for name in names)])
+        counts = self.gather(np.array([len(digests)], np.int32))
+        alike = (counts == counts[0]).all() and not _differ(self.gather(digests[0])).any()
+        if not alike:
+            raise ValueError(
+                "the processes run different models or samplers: their kernels do not have the "
+                "same parts. Start the same program in all of them."
+            )
+        where = _differ(self.gather(digests)[:, 1:])
+        if where.any():
+            changed = [name for name, other in zip(names, where, strict=True) if other]
+            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+            raise ValueError(
+                f"the processes differ in: {'; '.join(changed[:5])}{more}. Give all of them the "
+                "same model, data, key and settings."
+            )
+
+    def common(self, steps: list[int]) -> int | None:
+        """The latest step that all have saved, None where all begin anew.
+
+        Args:
+            steps: those at which this process has saved, two at most.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        padded = np.full(2, -1, np.int32)
+        padded[: len(steps)] = steps
+        every = self.gather(padded)
+        if every.max() <= 0:
+            return None
+        shared = set.intersection(*({int(s) for s in one if s >= 0} for one in every))
+        if not shared:
+            raise CheckpointError(
+                "the processes' checkpoints have no step in common: "
+                + ", ".join(f"process {k} has {[int(s) for s in s_k if s >= 0] or 'none'}" for k, s_k in enumerate(every))
+                + ". Restore the missing ones, or choose another folder for a new run."
+            )
+        return max(shared)
+
+    def gather(self, value: np.ndarray) -> np.ndarray:
+        """What each process says, along a new leading axis.
+
+        Raises:
+            ProcessLost: one of them has ended.
+        """
+        from jax.experimental import multihost_utils
+
+        with watched():
+            return np.asarray(multihost_utils.process_allgather(value))
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """A context in which a broken connection is a process lost.
+
+    Raises:
+        ProcessLost: the connection to another process is broken.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        if not any(name in str(error) for name in TRANSPORTS):
+            raise
+        raise ProcessLost(
+            "another process of this run has ended or can't be reached. Start all of them again; "
+            "with checkpoint= and resume=True they go on to the same draws. The connection "
+            f"says: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _digest(text: str) -> np.ndarray:
+    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
+
+
+def _differ(every: np.ndarray) -> Any:
+    """Where any process has other digests than the first; the last axis holds one."""
+    return (every != every[:1]).any(axis=(0, -1))
