@@ -1,6 +1,6 @@
 """ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
 
-from ergodax import data, diagnostics, exact, postprocess, schedule, tree, verify
+from ergodax import data, diagnostics, exact, online, postprocess, schedule, tree, verify
 from ergodax.driver import Samples, sample
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.gradient import (
@@ -102,6 +102,7 @@ __all__ = [
     "msgld",
     "nogin",
     "normal_like",
+    "online",
     "postprocess",
     "psgld",
     "replica_exchange",

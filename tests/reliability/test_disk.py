@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,7 +32,7 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_ends_the_run_and_room_lets_it_go_on(small_disk, tmp_path):
     whole = runs.run("in memory", tmp_path, STEPS)
-    options = {"checkpoint": small_disk / "run", "save_every": 0.01}
+    options: dict[str, Any] = {"checkpoint": small_disk / "run", "save_every": 0.01}
     with pytest.raises(ex.StorageError, match="No space left") as caught:
         runs.run("in memory", tmp_path, STEPS, **options)
     kept = caught.value.samples

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +48,9 @@ def short_chunks(monkeypatch):
 
 
 def sample(kernel, steps=50, start=START, **more):
-    options = dict(key=KEY, num_chains=2, thin=3, burn_in=5, progress=False, save_every=1e-6)
+    options: dict[str, Any] = dict(
+        key=KEY, num_chains=2, thin=3, burn_in=5, progress=False, save_every=1e-6
+    )
     return ex.sample(kernel, start, steps, **(options | more))
 
 
