@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ergodax import tree
+from ergodax.schedule.number import plain, positive
 
 Schedule = Callable[[Any], Any]  # the step, an int32 scalar -> a scalar
 
@@ -73,18 +73,9 @@ def as_schedule(value: Any, name: str, *, allow_zero: bool = False) -> Schedule:
         return value
     if callable(value):
         return Function(value, name)
-    if tree.is_traced(value):
-        return Constant(value)
-    try:
-        number = None if value is None else np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        number = None
-    if number is None or number.ndim != 0:
+    if not tree.is_traced(value) and plain(value) is None:
         raise TypeError(
             f"{name} must be a number or a function of the step, not {value!r}. "
             f"Try {name}=1e-3, or an ergodax.schedule or optax schedule."
         )
-    if not np.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
-        least = "zero or positive" if allow_zero else "positive"
-        raise ValueError(f"{name} must be {least} and finite, not {value!r}.")
-    return Constant(float(number))
+    return Constant(positive(name, allow_zero=allow_zero)(value))

@@ -2,7 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
+
+from ergodax.schedule.number import positive
 
 
 class Cyclical(eqx.Module):
@@ -15,20 +18,21 @@ class Cyclical(eqx.Module):
         period: P, steps in a cycle.
 
     Raises:
-        ValueError: a number that is not positive.
+        TypeError: not a number, or a period that is not an integer.
+        ValueError: a number that is not positive and finite.
 
     Reference: Zhang, Li, Zhang, Chen and Wilson, Cyclical stochastic gradient MCMC, 2020.
     """
 
-    initial: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    initial: Float[Array, ""] = eqx.field(converter=positive("initial"))
     period: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        """Refuse an empty cycle or a step that is not positive."""
-        if self.period < 1:
-            raise ValueError(f"period must be at least 1 step, not {self.period}.")
-        if not float(self.initial) > 0:
-            raise ValueError(f"initial must be positive, not {self.initial}.")
+        """Refuse an empty cycle."""
+        if isinstance(self.period, bool) or not isinstance(self.period, int | np.integer):
+            raise TypeError(f"period must be an integer, not {self.period!r}.")
+        if not 1 <= self.period < 2**31:
+            raise ValueError(f"period must be in [1, 2^31) steps, not {self.period}.")
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """The value at `step`, counted from 0."""

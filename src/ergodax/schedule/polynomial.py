@@ -1,8 +1,9 @@
 """Decreasing steps of Welling and Teh."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from ergodax.schedule.number import positive
 
 
 class Polynomial(eqx.Module):
@@ -19,18 +20,13 @@ class Polynomial(eqx.Module):
         power: how fast it falls.
 
     Raises:
-        ValueError: a number that is not positive.
+        TypeError: not a number.
+        ValueError: a number that is not positive and finite.
     """
 
-    initial: Float[Array, ""] = eqx.field(converter=jnp.asarray)
-    offset: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=1000.0)
-    power: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.55)
-
-    def __check_init__(self) -> None:
-        """Refuse numbers that would make the step negative or growing."""
-        for name in ("initial", "offset", "power"):
-            if not float(getattr(self, name)) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}.")
+    initial: Float[Array, ""] = eqx.field(converter=positive("initial"))
+    offset: Float[Array, ""] = eqx.field(converter=positive("offset"), default=1000.0)
+    power: Float[Array, ""] = eqx.field(converter=positive("power"), default=0.55)
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """The value at `step`, counted from 0."""
