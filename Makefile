@@ -5,17 +5,34 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: help run test lint docs bench clean
+.PHONY: help run test test-torch lint docs bench clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 run: .venv/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
 	$(BIN)/ergodax run digits
 
 test: .venv/app .venv/test ## all tests, law tests included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+TORCH_PYTHON ?= $(shell sh tools/find_python.sh 11 2>/dev/null)
+
+test-torch: ## the bridges to PyTorch and NumPyro, in .venv-torch on Python 3.11, if there is one
+ifeq ($(TORCH_PYTHON),)
+	@echo "skipped: the PyTorch bridge is tested on Python 3.11, for which pip has torch without CUDA"
+else
+	$(MAKE) .venv-torch/made
+	.venv-torch/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/bridge
+	.venv-torch/bin/python -m pytest tests/unit/test_docs.py -k bridges
+endif
+
+.venv-torch/made: pyproject.toml constraints.txt
+	test -x .venv-torch/bin/python || $(TORCH_PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip --disable-pip-version-check --quiet install \
+		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro]'
+	@touch $@
 
 lint: .venv/app .venv/test .venv/lint ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
@@ -30,7 +47,7 @@ bench: .venv/app .venv/bench ## microseconds a step beside a hand-written loop a
 	$(BIN)/python -m benchmarks.run
 
 clean: ## remove the environment and everything built
-	rm -rf .venv site runs build dist .ruff_cache .pytest_cache
+	rm -rf .venv .venv-torch site runs build dist .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

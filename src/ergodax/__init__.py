@@ -1,6 +1,17 @@
 """ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
 
-from ergodax import data, diagnostics, exact, online, postprocess, schedule, tree, verify
+from ergodax import (
+    bridge,
+    convert,
+    data,
+    diagnostics,
+    exact,
+    online,
+    postprocess,
+    schedule,
+    tree,
+    verify,
+)
 from ergodax.driver import Samples, sample
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.gradient import (
@@ -87,7 +98,9 @@ __all__ = [
     "Target",
     "Thermostat",
     "advise",
+    "bridge",
     "ccadl",
+    "convert",
     "counterexamples",
     "cyclical",
     "data",

@@ -10,10 +10,12 @@ ROOT = Path(__file__).parents[2]
 # Each is imported only inside the function that needs it, or in a room of its own.
 HEAVY = {
     "arviz_base",
+    "blackjax",
     "arviz_stats",
     "cyclopts",
     "h5py",
     "matplotlib",
+    "numpyro",
     "pandas",
     "pyarrow",
     "sklearn",

@@ -1,9 +1,11 @@
 """Every Python block of the documentation runs, as a reader would run it.
 
 The blocks of a page share one namespace. A page runs in a process of its own with JAX's plain
-settings, since readers have those and not this test suite's; warnings are errors all the same.
+settings, since readers have those and not this test suite's; warnings are errors all the same,
+but for the one of a compiled program that another process is just writing.
 """
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -16,15 +18,28 @@ import ergodax as ex
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = "```"
+HALF_WRITTEN = "ignore:Error reading persistent compilation cache entry"
+
+
+NEEDS = re.compile(r"^# needs (\w+)$", re.MULTILINE)
+
+
+def missing(text: str) -> list[str]:
+    """The libraries that the text's blocks need and that are not installed."""
+    return sorted({n for n in NEEDS.findall(text) if importlib.util.find_spec(n) is None})
 
 
 def python_of(text: str) -> str:
-    """The Python blocks of a page; all other lines are blank, so line numbers are the page's."""
-    inside, lines = False, []
+    """The Python blocks of a page; all other lines are blank, so line numbers are the page's.
+
+    A block that begins with `# needs NAME` is left out where NAME is not installed.
+    """
+    inside, kept, lines = False, True, []
     for line in text.splitlines():
         if inside and line.startswith(FENCE):
-            inside = False
-        lines.append(line if inside else "")
+            inside, kept = False, True
+        kept = kept and not (inside and missing(line))
+        lines.append(line if inside and kept else "")
         if line.startswith(FENCE + "python"):
             inside = True
     assert not inside, "a block is not closed"
@@ -37,7 +52,7 @@ WITH_PYTHON = [page for page in PAGES if python_of(page.read_text(encoding="utf-
 def run(text: str, folder: Path) -> subprocess.CompletedProcess:
     script = folder / "page.py"
     script.write_text(python_of(text) + "\n", encoding="utf-8")
-    command = [sys.executable, "-W", "error", script.name]
+    command = [sys.executable, "-W", "error", "-W", HALF_WRITTEN, script.name]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
@@ -49,6 +64,12 @@ def identify(page: Path) -> str:
 def test_every_python_block_runs(page, tmp_path):
     done = run(page.read_text(encoding="utf-8"), tmp_path)
     assert done.returncode == 0, f"{page} (line numbers are the page's):\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if NEEDS.search(p.read_text())], ids=identify)
+def test_no_block_is_left_out(page):
+    if absent := missing(page.read_text(encoding="utf-8")):
+        pytest.skip(f"blocks that need {', '.join(absent)} were left out")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=identify)

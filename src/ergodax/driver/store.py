@@ -45,7 +45,7 @@ class DrawStore:
             self.group = zarr.open_group(self.path, mode="r+" if writable else "r")
             attributes: dict[str, Any] = dict(self.group.attrs)
             if attributes.get("format") != FORMAT:
-                raise ValueError(f"its format is {attributes.get('format')!r}, not {FORMAT!r}")
+                raise CheckpointError(f"its format is {attributes.get('format')!r}, not {FORMAT!r}")
             self.names: list[str] = json.loads(str(attributes["names"]))
             self.structure = json.loads(str(attributes["structure"]))
             self.arrays: list[Any] = [self.group[name] for name in self.names]

@@ -21,6 +21,10 @@ def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
     Args:
         name: the argument's name, for errors.
         allow_zero: whether zero is a legal value, as it is for a temperature.
+
+    Raises:
+        TypeError: by the function, for what is no number.
+        ValueError: by the function, for a number that is not positive and finite.
     """
 
     def convert(value: Any) -> Array:

@@ -68,6 +68,9 @@ def drill(
         folder: an empty one.
         seed: of the instants.
         say: called with a line at every tenth kill.
+
+    Raises:
+        RuntimeError: the run ended before it was killed often enough, or makes no draws.
     """
     begin = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)

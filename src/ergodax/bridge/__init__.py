@@ -1,0 +1,22 @@
+"""Bridges to other libraries: PyTorch, NumPyro and BlackJAX.
+
+Nothing of them is imported before it is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ergodax.bridge.blackjax_algorithm import blackjax, from_blackjax
+from ergodax.bridge.numpyro_model import ModelPosterior, ModelTarget, numpyro
+
+if TYPE_CHECKING:
+    from ergodax.bridge import torch
+
+__all__ = ["ModelPosterior", "ModelTarget", "blackjax", "from_blackjax", "numpyro", "torch"]
+
+
+def __getattr__(name: str) -> Any:
+    """`bridge.torch`, imported when it is asked for."""
+    if name == "torch":
+        return importlib.import_module("ergodax.bridge.torch")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,166 @@
+"""A NumPyro model as functions of unconstrained numbers: log densities by site, and back again."""
+
+# pyright: reportMissingImports=false
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ergodax import tree
+
+LOCK = threading.RLock()
+
+
+class ModelProgram(eqx.Module):
+    """A model with its arguments; those with a row for each example are given apart, as data.
+
+    Attributes:
+        model: with primitives of NumPyro.
+        arguments: (args, kwargs), None in the place of data.
+        is_data: which leaves of (args, kwargs) are data.
+        structure: of (args, kwargs).
+        plate: the name of the data's plate, or None.
+        sites: the latent sites, with the shapes of their unconstrained values.
+        template: a few rows of the data, on which the prior is evaluated.
+    """
+
+    model: Callable = eqx.field(static=True)
+    arguments: list
+    is_data: tuple[bool, ...] = eqx.field(static=True)
+    structure: Any = eqx.field(static=True)
+    plate: str | None = eqx.field(static=True)
+    sites: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+    template: list
+
+    def log_prior(self, position: dict[str, Array]) -> Float[Array, ""]:
+        """Everything outside the data's plate, with the Jacobians of the transforms."""
+        trace, jacobian = self.run(position, self.template)
+        outside = [s for s in _random(trace) if not inside(s, self.plate)]
+        return _cast(sum((jnp.sum(density(s)) for s in outside), start=jacobian), position)
+
+    def log_likelihoods(self, position: dict[str, Array], batch: list) -> Float[Array, " n"]:
+        """What the observed sites inside the data's plate add, for each row of the batch."""
+        trace, _ = self.run(position, batch)
+        rows = jnp.zeros(batch[0].shape[0], tree.result_dtype(position))
+        for site in _random(trace):
+            if inside(site, self.plate):
+                rows = rows + _cast(self._by_row(site, trace, rows.size), position)
+        return rows
+
+    def log_joint(self, position: dict[str, Array], data: list) -> Float[Array, ""]:
+        """Everything."""
+        trace, jacobian = self.run(position, data)
+        every = (jnp.sum(density(s)) for s in _random(trace))
+        return _cast(sum(every, start=jacobian), position)
+
+    def run(self, position: dict[str, Array], data: list) -> tuple[dict, Array]:
+        """The trace at a position, and the log determinant of its transforms."""
+        from numpyro import handlers
+        from numpyro.distributions import biject_to
+
+        jacobian = jnp.zeros((), tree.result_dtype(position))
+
+        def constrained(site: dict) -> Any:
+            nonlocal jacobian
+            if site["type"] != "sample" or site["name"] not in position:
+                return None
+            transform, u = biject_to(site["fn"].support), position[site["name"]]
+            value = transform(u)
+            log_determinant = transform.log_abs_det_jacobian(u, value)
+            jacobian = jacobian + _cast(jnp.sum(log_determinant), position)
+            return value
+
+        with as_numpyro_computes():
+            model = handlers.substitute(self.model, substitute_fn=constrained)
+            trace = self._trace(model, data)
+        return trace, jacobian
+
+    def constrain(self, position: dict[str, Array], data: list) -> dict[str, Array]:
+        """The latent and deterministic sites at a position."""
+        trace, _ = self.run(position, data)
+        names = dict(self.sites)
+        return {
+            name: jnp.asarray(site["value"])
+            for name, site in trace.items()
+            if name in names or site["type"] == "deterministic"
+        }
+
+    def unconstrain(self, values: dict[str, Array], data: list) -> dict[str, Array]:
+        """The position whose sites have these values."""
+        from numpyro import handlers
+        from numpyro.distributions import biject_to
+
+        with as_numpyro_computes():
+            trace = self._trace(handlers.substitute(self.model, data=values), data)
+            return {
+                name: jnp.asarray(biject_to(trace[name]["fn"].support).inv(trace[name]["value"]))
+                for name, _ in self.sites
+            }
+
+    def _trace(self, model: Callable, data: list) -> dict:
+        from numpyro import handlers
+
+        args, kwargs = self._filled(data)
+        with resized(self.plate, data[0].shape[0] if data else 0):
+            return handlers.trace(model).get_trace(*args, **kwargs)
+
+    def _filled(self, data: list) -> tuple[tuple, dict]:
+        rows, rest = iter(data), iter(tree.thaw(self.arguments))
+        leaves = [next(rows) if is_data else next(rest) for is_data in self.is_data]
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def _by_row(self, site: dict, trace: dict, count: int) -> Array:
+        """The log density of a site for each row of its plate, which NumPyro may have scaled."""
+        with as_numpyro_computes():
+            dim = next(f.dim for f in site["cond_indep_stack"] if f.name == self.plate)
+            declared = trace[self.plate]["args"][0]
+            rows = jnp.moveaxis(density(site), dim, 0).reshape(count, -1)
+            return jnp.sum(rows, axis=1) * (count / declared)
+
+
+def resized(plate: str | None, count: int) -> Any:
+    """A handler under which the data's plate has `count` rows, whatever size the model says."""
+    from numpyro.primitives import Messenger
+
+    class Handler(Messenger):
+        def process_message(self, msg: dict) -> None:
+            if msg["type"] == "plate" and msg["name"] == plate and msg["args"][0] != count:
+                msg["value"] = jnp.arange(count)
+
+    return Handler()
+
+
+def density(site: dict) -> Array:
+    """The log density at a site, by batch dimension, as scaled and masked by the model."""
+    with as_numpyro_computes():
+        value = site["fn"].log_prob(site["value"])
+        return value if site["scale"] is None else site["scale"] * value
+
+
+def inside(site: dict, plate: str | None) -> bool:
+    """Whether a site stands in a plate of this name."""
+    return any(frame.name == plate for frame in site["cond_indep_stack"])
+
+
+@contextlib.contextmanager
+def as_numpyro_computes() -> Iterator[None]:
+    """JAX's usual promotion of types and ranks, which NumPyro relies on; one thread at a time.
+
+    NumPyro's handlers stand on one stack for all threads, and programs are traced in several.
+    """
+    with LOCK, jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def _random(trace: dict) -> list[dict]:
+    """The sites with a density, observed or not."""
+    return [site for site in trace.values() if site["type"] == "sample"]
+
+
+def _cast(value: Any, position: dict[str, Array]) -> Array:
+    return jnp.asarray(value).astype(tree.result_dtype(position))

@@ -1,0 +1,260 @@
+"""NumPyro models as targets: unconstrained, with a likelihood for each row of the data."""
+
+# pyright: reportMissingImports=false
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.bridge.model_program import ModelProgram, as_numpyro_computes
+from ergodax.bridge.model_sites import WHOLE, data_plate, is_rows, latent_sites
+from ergodax.data.arrays import take
+from ergodax.target.base import AbstractTarget
+from ergodax.target.posterior import Posterior
+
+Sites = dict[str, Any]
+
+
+class ModelPosterior(Posterior):
+    """The posterior that `bridge.numpyro` makes of a model with a plate of data.
+
+    A position is a dict: for each latent site, its value mapped to all real numbers.
+
+    Args:
+        program: the model.
+        data: its rows, a list of arrays.
+    """
+
+    program: ModelProgram
+
+    def __init__(self, program: ModelProgram, data: list) -> None:
+        super().__init__(program.log_prior, program.log_likelihoods, data, batched=True)
+        self.program = program
+
+    def start(self, key: PRNGKeyArray) -> dict[str, Array]:
+        """A position to start from, uniform in [-2, 2]."""
+        return _start(self.program, key)
+
+    def constrain(self, position: PyTree) -> Sites:
+        """The model's own sites, deterministic ones included, at positions.
+
+        Args:
+            position: one position, or many with any leading axes, such as samples.position.
+        """
+        return _constrain(self.program, self.data, position)
+
+    def unconstrain(self, values: Sites) -> dict[str, Array]:
+        """The position at which the latent sites have these values.
+
+        Args:
+            values: one for each latent site.
+        """
+        return _unconstrain(self.program, self.data, values)
+
+
+class ModelTarget(AbstractTarget):
+    """The target that `bridge.numpyro` makes of a model without a plate of data.
+
+    A position is a dict: for each latent site, its value mapped to all real numbers.
+
+    Args:
+        program: the model.
+    """
+
+    program: ModelProgram
+
+    def potential(self, position: PyTree) -> Float[Array, ""]:
+        """U(position), the Jacobians included."""
+        return -self.program.log_joint(tree.thaw(position), [])
+
+    def start(self, key: PRNGKeyArray) -> dict[str, Array]:
+        """A position to start from, uniform in [-2, 2]."""
+        return _start(self.program, key)
+
+    def constrain(self, position: PyTree) -> Sites:
+        """The model's own sites, deterministic ones included, at positions.
+
+        Args:
+            position: one position, or many with any leading axes, such as samples.position.
+        """
+        return _constrain(self.program, [], position)
+
+    def unconstrain(self, values: Sites) -> dict[str, Array]:
+        """The position at which the latent sites have these values.
+
+        Args:
+            values: one for each latent site.
+        """
+        return _unconstrain(self.program, [], values)
+
+
+def numpyro(
+    model: Any, *args: Any, plate: str | None = "auto", **kwargs: Any
+) -> ModelPosterior | ModelTarget:
+    """A NumPyro model as a posterior with batches, or as a target.
+
+    The examples are the rows of a plate of observed sites. A batch is the rows of those
+    arguments that have the plate's size as their leading axis; the model is run on it as on
+    smaller data, whatever size its plate says. Everything outside the plate is the prior. Sites
+    are mapped to all real numbers, and the Jacobians belong to the prior.
+
+    Args:
+        model: with primitives of NumPyro.
+        args: its arguments, data included.
+        plate: the name of the data's plate, where several will do; None for a target on the whole
+            data.
+        kwargs: its further arguments, data included. One named `plate` can't be passed.
+
+    Returns:
+        A Posterior (a Target, where no plate holds observed sites), with `constrain` for draws in
+        the model's own space, `unconstrain`, and `start` for a position.
+
+    Raises:
+        ValueError: a discrete latent site, a plate that is subsampled already, latent sites
+            local to the data's plate, data that are not arguments, or a model whose density is
+            not the sum of a prior and one term for each row.
+        TypeError: not a model.
+        ImportError: NumPyro is missing.
+
+    Reference:
+        Phan, Pradhan and Jankowiak, Composable effects for flexible and accelerated probabilistic
+        programming in NumPyro, 2019.
+    """
+    _check_installed()
+    if not callable(model):
+        raise TypeError(f"model must be a function with numpyro.sample sites, not {model!r}.")
+    args, kwargs = jax.tree.map(_as_array, (args, kwargs))
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    plate, num_rows, sites = _read(model, args, kwargs, plate)
+    is_data = tuple(is_rows(leaf, num_rows) for leaf in leaves)
+    data = [leaf for leaf, yes in zip(leaves, is_data, strict=True) if yes]
+    rest = tree.hide([leaf for leaf, yes in zip(leaves, is_data, strict=True) if not yes])
+    template = take(data, jnp.arange(min(2, num_rows))) if data else []
+    program = ModelProgram(model, rest, is_data, structure, plate, sites, template)
+    if plate is None:
+        return ModelTarget(program)
+    posterior = ModelPosterior(program, data)
+    _check_sum(program, posterior.data)
+    return posterior
+
+
+def _check_installed() -> None:
+    try:
+        import numpyro  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "ergodax.bridge.numpyro needs NumPyro: pip install 'ergodax[numpyro]'."
+        ) from error
+
+
+def _read(
+    model: Callable, args: tuple, kwargs: dict, plate: str | None
+) -> tuple[str | None, int, tuple]:
+    """The data's plate, its rows (-1 without one), and the latent sites with their shapes."""
+    from numpyro import handlers
+
+    found: list[tuple] = []
+
+    def look() -> None:
+        with as_numpyro_computes(), handlers.seed(rng_seed=0), _no_control_flow():
+            trace = handlers.trace(model).get_trace(*args, **kwargs)
+        latent = latent_sites(trace)
+        name = data_plate(trace, jax.tree.leaves((args, kwargs)), plate)
+        num_rows = trace[name]["args"][0] if name else -1
+        sites = tuple((site["name"], _unconstrained_shape(site)) for site in latent)
+        found.append((name, num_rows, sites))
+
+    jax.eval_shape(look)
+    return found[0]
+
+
+def _no_control_flow() -> Any:
+    """A handler that refuses sites inside compiled loops, whose transforms it could not see."""
+    from numpyro.primitives import Messenger
+
+    class Handler(Messenger):
+        def process_message(self, msg: dict) -> None:
+            if msg["type"] == "control_flow":
+                raise ValueError(
+                    "the model has a scan or cond of numpyro.contrib.control_flow, which is not "
+                    "supported. Try ex.Target(lambda u: numpyro.infer.util.potential_energy(model, "
+                    "args, kwargs, u)), or sites outside the loop."
+                )
+
+    return Handler()
+
+
+def _as_array(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else leaf
+
+
+def _unconstrained_shape(site: dict) -> tuple[int, ...]:
+    from numpyro.distributions import biject_to
+
+    with as_numpyro_computes():
+        transform, value = biject_to(site["fn"].support), site["value"]
+        return jax.eval_shape(transform.inv, value).shape
+
+
+def _check_sum(program: ModelProgram, data: list) -> None:
+    """The model on all rows must be the prior and a term for each row, which a batch shares."""
+    position, count = _start(program, jax.random.key(0)), data[0].shape[0]
+    some = jnp.asarray([count - 1, count // 2])
+    try:
+        prior, whole, each, batch = _terms(program, position, data, some)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the model can't be run on a batch of rows: {str(error).splitlines()[0]} Every use of "
+            f"the number of rows must come from the arguments' shapes. {WHOLE}"
+        ) from error
+    scale = 1.0 + float(jnp.sum(jnp.abs(each))) + abs(float(prior))
+    wrong = max(abs(float(whole - prior - jnp.sum(each))), float(jnp.sum(abs(batch - each[some]))))
+    if not wrong <= 1e-4 * scale:
+        raise ValueError(
+            "the model's density is not a prior and one term for each row of the plate "
+            f"{program.plate!r} (it is off by {wrong:.3g}). Look for rows used outside the plate, "
+            f"sums over rows, or a constant that has as many rows as the data. {WHOLE}"
+        )
+
+
+@eqx.filter_jit
+def _terms(program: ModelProgram, position: Sites, data: list, some: Array) -> tuple:
+    """The prior, the whole, and the likelihoods of all rows and of some of them alone."""
+    each = program.log_likelihoods(position, data)
+    batch = program.log_likelihoods(position, take(data, some))
+    return program.log_prior(position), program.log_joint(position, data), each, batch
+
+
+def _start(program: ModelProgram, key: PRNGKeyArray) -> dict[str, Array]:
+    keys = jax.random.split(key, len(program.sites))
+    return {
+        name: jax.random.uniform(k, shape, float, -2.0, 2.0)
+        for k, (name, shape) in zip(keys, program.sites, strict=True)
+    }
+
+
+def _constrain(program: ModelProgram, data: list, position: PyTree) -> Sites:
+    position = {name: jnp.asarray(position[name]) for name, _ in program.sites}
+    name, shape = program.sites[0]
+    leading = position[name].shape[: position[name].ndim - len(shape)]
+    flat = {name: position[name].reshape(-1, *shape) for name, shape in program.sites}
+    sites = _constrain_many(program, data, flat)
+    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), sites)
+
+
+@eqx.filter_jit
+def _constrain_many(program: ModelProgram, data: list, positions: dict[str, Array]) -> Sites:
+    return jax.vmap(lambda position: program.constrain(position, data))(positions)
+
+
+def _unconstrain(program: ModelProgram, data: list, values: Sites) -> dict[str, Array]:
+    missing = {name for name, _ in program.sites} - set(values)
+    if missing:
+        raise ValueError(f"values has no {sorted(missing)}, which are latent sites of the model.")
+    latent = {name: jnp.asarray(values[name]) for name, _ in program.sites}
+    return eqx.filter_jit(ModelProgram.unconstrain)(program, latent, data)

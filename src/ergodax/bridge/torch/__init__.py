@@ -1,0 +1,38 @@
+"""The samplers as optimizers of PyTorch, for any `nn.Module` (extra `torch`).
+
+The loss is torch's usual one, the mean over a minibatch; `num_data` and `prior` make the
+potential U of it, and `lr` is the step size h on U, as everywhere in this library.
+`ergodax.convert.from_torch_sgd` and `from_weight_decay` translate the settings of SGD.
+
+The functions `sgld_step`, ... are the bare updates, in place, on lists of tensors, with the
+gradient of U and the noise given.
+"""
+
+# pyright: reportMissingImports=false
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "ergodax.bridge.torch needs PyTorch: pip install 'ergodax[torch]'."
+    ) from error
+
+from ergodax.bridge.torch.errors import NonFiniteGradientError
+from ergodax.bridge.torch.psgld import PSGLD, psgld_step
+from ergodax.bridge.torch.rsgld import RSGLD, rsgld_step
+from ergodax.bridge.torch.sghmc import SGHMC, sghmc_step
+from ergodax.bridge.torch.sgld import SGLD, sgld_step
+from ergodax.bridge.torch.sgnht import SGNHT, sgnht_step
+
+__all__ = [
+    "PSGLD",
+    "RSGLD",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "NonFiniteGradientError",
+    "psgld_step",
+    "rsgld_step",
+    "sghmc_step",
+    "sgld_step",
+    "sgnht_step",
+]
