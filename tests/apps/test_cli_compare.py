@@ -4,11 +4,20 @@ import dataclasses
 import json
 import sys
 
+import jax
 import numpy as np
 import pytest
 
-from ergodax.apps import compare, compare_pages, compare_peers, compare_problem
-from ergodax.apps.compare_measure import Limits, Measured, least_ess, until_goal
+from ergodax.apps import (
+    compare,
+    compare_ours,
+    compare_pages,
+    compare_peers,
+    compare_problem,
+    compare_reference,
+    compare_verdicts,
+)
+from ergodax.apps.compare_measure import OURS, Limits, Measured, least_ess, until_goal
 from ergodax.cli import main
 
 
@@ -46,6 +55,27 @@ def test_the_reference_is_that_of_quadrature():
     assert np.abs((found.mode - mean) / sd).max() > 6 * found.error
 
 
+def test_the_long_run_is_that_of_quadrature():
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, (60, 2)).astype(float)
+    y = (rng.random(60) < 1.0 / (1.0 + np.exp(-x @ [1.0, 0.3]))).astype(float)
+    mean, sd = by_quadrature(x, y)
+    rows = compare_reference.Rows.of(x, y)
+    # 25 rows can differ: the others are counted, and the density is the same.
+    assert len(rows.counts) <= 25 and rows.counts.sum() == 60
+    assert rows.positives.sum() == y.sum()
+    run = compare_reference.run(rows, 10.0, np.random.default_rng(1))
+    # Four figures within six of their standard errors: 1e-8.
+    mean_errors = (run.draws.mean(axis=(0, 1)) - mean) / (sd * run.mean_errors)
+    sd_errors = (run.draws.std(axis=(0, 1)) / sd - 1) / run.sd_errors
+    assert np.abs([mean_errors, sd_errors]).max() < 6
+    assert run.mean_errors.max() < 0.02 and run.r_hat < 1.01
+    # Rows that are counted once though they occur twice give another law.
+    once = dataclasses.replace(rows, counts=np.minimum(rows.counts, rows.positives + 1.0))
+    wrong = compare_reference.run(once, 10.0, np.random.default_rng(1))
+    assert np.abs(wrong.draws.mean(axis=(0, 1)) - mean).max() > 6 * sd.max() * 0.02
+
+
 def test_errors_are_in_posterior_sds():
     reference = compare_problem.Reference(
         np.zeros(2), np.eye(2), np.array([1.0, 2.0]), np.array([0.5, 2.0]), 0.0
@@ -64,16 +94,20 @@ def row(sampler, num_data, rate, set_up, **more):
 
 
 ROWS = [
-    row(compare.OURS, 50_000, 60_000.0, 5.0, note="batches of 8"),
+    row(OURS, 50_000, 60_000.0, 5.0, note="batches of 8"),
     row("BlackJAX NUTS", 50_000, 500.0, 10.0),
     row("NumPyro NUTS", 50_000, 600.0, 20.0),
-    row(compare.OURS, 500_000, 50_000.0, 5.0, note="batches of 8", error_mean=0.2),
+    row(OURS, 500_000, 50_000.0, 5.0, note="batches of 8", error_mean=0.2),
     row("BlackJAX NUTS", 500_000, 200.0, 10.0, extrapolated=True),
 ]
 
 
 def facts():
-    return {"dimension": 10, "chains": 4, "cores": 4, "load_before": 1.0, "load_after": 1.0}
+    return {
+        "title": "a race", "dimension": 10, "prior_scale": 10.0, "chains": 4, "cores": 4,
+        "load_before": 1.0, "load_after": 1.0,
+        "references": {"50000": {"error": 0.001, "told": "quadrature"}},
+    }  # fmt: skip
 
 
 def test_verdicts_say_which_goals_are_met():
@@ -85,9 +119,28 @@ def test_verdicts_say_which_goals_are_met():
     assert errors.endswith(": met")
     assert found[3].endswith("at least 400: NOT MET") and "250 times" in found[3]
     assert found[4].endswith("NOT MET") and found[5].endswith("NOT MET")
-    assert "1.00 times as long" in found[6] and found[6].endswith(": met")
+    assert found[6].startswith("while sampling, infer is ahead from 50,000 rows; all in, infer")
+    assert "1.00 times as long" in found[7] and found[7].endswith(": met")
     slower = [*ROWS[:3], dataclasses.replace(ROWS[3], seconds=2.0)]
     assert compare.Result(slower, [], facts(), Limits()).verdicts[-1].endswith("NOT MET")
+
+
+def test_where_infer_overtakes():
+    # On log scales a straight line from 1/4 at 1e2 to 4 at 1e4 is 1 at 1e3.
+    assert compare_verdicts.overtaking({100: 0.25, 10_000: 4.0}) == pytest.approx(1_000)
+    assert compare_verdicts.overtaking({100: 2.0, 10_000: 4.0}) is None
+    assert compare_verdicts.overtaking({100: 2.0, 10_000: 0.5}) is None
+    small = [row(OURS, 500, 900.0, 5.0), row("BlackJAX NUTS", 500, 1_000.0, 5.0)]
+    result = compare.Result([*small, *ROWS], [], facts(), Limits())
+    assert result.overtakes is not None and 500 < result.overtakes < 50_000
+    assert any("infer overtakes the best NUTS at about" in verdict for verdict in result.verdicts)
+    assert len(compare_pages.show(result).axes) == 2
+
+
+def test_gradients_to_an_effective_draw():
+    mine = row(OURS, 500, 2_000.0, 5.0, gradients=3_000.0)
+    assert mine.gradients_each == pytest.approx(4 * 3_000 / 2_000)
+    assert ROWS[0].gradients_each is None
 
 
 def test_the_files(tmp_path):
@@ -109,6 +162,15 @@ def test_until_goal_stops_at_the_goal_and_at_the_time():
     assert draws.shape == (4, 500, 2) and seconds > 0
 
 
+@pytest.fixture
+def quick_to_compile():
+    """Most of a small race is compilation, and what it checks are not times."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("quick_to_compile")
 def test_a_small_race(monkeypatch, capsys, tmp_path):
     code, out, error = ergodax(
         monkeypatch, capsys, "compare", "--quick", "--sizes", "200", "--dimension", "2",
@@ -117,22 +179,55 @@ def test_a_small_race(monkeypatch, capsys, tmp_path):
     assert code == 0, error
     found = json.loads(out)
     samplers = [line["sampler"] for line in found["rows"]]
-    assert samplers == [compare.OURS, "BlackJAX NUTS"]
+    assert samplers == [OURS, "BlackJAX NUTS"]
     for line in found["rows"]:
         assert line["ess"] >= 1_900 and not line["extrapolated"]
         # 2,000 effective draws: an error of 0.15 sd is six standard errors and more.
         assert line["error_mean"] < 0.15 and line["error_sd"] < 0.3
+        assert 0.3 < line["gradients_per_effective_draw"] < 30
     assert (tmp_path / "compare.md").exists()
 
 
 def test_what_is_not_installed_is_skipped_in_words(monkeypatch):
     monkeypatch.setitem(compare_peers.NEEDED, "nutpie", ("a_package_that_is_not_there",))
-    monkeypatch.setattr(compare_peers, "run_ours", lambda *_: ROWS[0])
+    monkeypatch.setattr(compare_ours, "run_ours", lambda *_: ROWS[0])
     said = []
     options = compare.Options(sizes=(200,), dimension=2, peers=("nutpie",))
     result = compare.run(options, said.append)
     assert "nutpie is skipped: a_package_that_is_not_there not installed" in said
     assert len(result.rows) == 1 and result.skipped == said[:1]
+
+
+def test_a_table_is_raced_on(monkeypatch, capsys, tmp_path):
+    rng = np.random.default_rng(2)
+    x, codes = rng.standard_normal((300, 3)), rng.integers(0, 3, (300, 1))
+    x[:, 2] = 4.0
+    digits = np.where(rng.random(300) < 1 / (1 + np.exp(-x[:, 0] - codes[:, 0])), 9, 7)
+    digits[:20] = 1
+    np.savez(tmp_path / "d.npz", x_train=x, cat=codes, y_train=digits)
+    seen = []
+
+    def watch(problem, seed, limits):
+        seen.append(problem)
+        return row(OURS, problem.num_data, 100.0, 1.0)
+
+    monkeypatch.setattr(compare_ours, "run_ours", watch)
+    monkeypatch.setitem(compare_peers.PEERS, "blackjax", watch)
+    code, out, error = ergodax(
+        monkeypatch, capsys, "compare", "--data", str(tmp_path / "d.npz"), "--classes", "7", "9",
+        "--categorical", "cat", "--prior-scale", "3", "--peers", "blackjax", "--json", "--out",
+        str(tmp_path),
+    )  # fmt: skip
+    assert code == 0, error
+    found = json.loads(out)
+    # Two columns that vary, an indicator for each of three codes, the intercept.
+    assert seen[0].dimension == 6 and seen[0].num_data == 280
+    assert found["prior_scale"] == 3.0 and "9 against 7" in found["title"]
+    reference = found["references"]["280"]
+    assert reference["told"].startswith("HMC in double precision") and reference["error"] < 0.1
+    rows = compare_reference.Rows.of(*(np.asarray(a) for a in seen[0].posterior.data))
+    mode, _ = compare_reference.newton(rows, 3.0)
+    np.testing.assert_allclose(seen[0].reference.mode, mode, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +236,8 @@ def test_what_is_not_installed_is_skipped_in_words(monkeypatch):
         (["--peers", "stan"], "peers has 'stan'"),
         (["--sizes", "20"], "sizes must be at least"),
         (["--dimension", "0"], "dimension must be at least 1"),
+        (["--data", "none.npz"], "no such file"),
+        (["--data", "none.npz", "--sizes", "500"], "are for made-up data"),
     ],
 )
 def test_errors_of_use(monkeypatch, capsys, arguments, message):

@@ -142,7 +142,8 @@ def test_constructors_are_explained_in_the_class():
 
 
 def issubclass_of_exception(node: ast.ClassDef) -> bool:
-    return any(isinstance(base, ast.Name) and base.id.endswith("Error") for base in node.bases)
+    names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return any(name.endswith(("Error", "KeyboardInterrupt")) for name in names)
 
 
 def test_the_reader_of_docstrings_sees_a_missing_argument():

@@ -1,24 +1,20 @@
-"""`infer` against NUTS on logistic regressions of growing size: the run and its verdicts."""
+"""`infer` against NUTS on logistic regressions: the race and its verdicts."""
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import pandas as pd
 
-from ergodax.apps import compare_peers, compare_problem
-from ergodax.apps.compare_measure import Limits, Measured
+from ergodax.apps import compare_ours, compare_peers, compare_problem, compare_verdicts
+from ergodax.apps.compare_measure import CHAINS, OURS, Limits, Measured
+from ergodax.apps.compare_problem import Problem
 
-OURS = "ergodax infer"
 SIZES = (500, 5_000, 50_000, 500_000, 5_000_000)
 QUICK_SIZES = (500, 5_000, 50_000)
 QUICK = Limits(goal=2_000.0, least=0.2, most=10.0)
-SAMPLING_GOALS = {500: 0.8, 50_000: 50.0, 500_000: 400.0}
-ALL_IN_GOALS = {50_000: 5.0, 500_000: 30.0}
-MEAN_GOAL, SD_GOAL = 0.1, 0.1
-GROWTH_GOAL = 1.5  # a step at the largest N against the smallest that takes batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +92,7 @@ class Result:
                 "extrapolated": row.extrapolated,
                 "setup_seconds": row.setup_seconds,
                 "microseconds_per_step": row.microseconds,
+                "gradients_per_effective_draw": row.gradients_each,
                 "error_mean": row.error_mean,
                 "error_sd": row.error_sd,
                 "ess": row.ess,
@@ -106,9 +103,14 @@ class Result:
         )
 
     @property
+    def overtakes(self) -> float | None:
+        """The number of rows at which infer overtakes the best NUTS all in."""
+        return compare_verdicts.overtaking_all_in(self.rows, self.limits.goal)
+
+    @property
     def verdicts(self) -> list[str]:
         """The goals, each met or not met."""
-        return list(_verdicts(self.rows, self.limits.goal))
+        return list(compare_verdicts.verdicts(self.rows, self.limits.goal))
 
 
 def run(options: Options, say: Callable[[str], None] = lambda text: None) -> Result:
@@ -118,7 +120,63 @@ def run(options: Options, say: Callable[[str], None] = lambda text: None) -> Res
         options: see Options.
         say: called with a line before each measurement.
     """
-    contestants: dict[str, Callable] = {OURS: compare_peers.run_ours}
+
+    def problems() -> Iterator[Problem]:
+        for num_data in options.chosen:
+            say(f"{num_data:,} rows: making the data and the reference")
+            yield compare_problem.make(num_data, options.dimension, options.seed)
+
+    return race(problems(), "logistic regression by number of rows", options, say)
+
+
+def race(
+    problems: Iterable[Problem],
+    what: str,
+    options: Options,
+    say: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Measure every contestant on every problem.
+
+    Args:
+        problems: each with its reference.
+        what: they are, for the title.
+        options: whose peers, limits and seed are used.
+        say: called with a line after each measurement.
+    """
+    contestants, skipped = _contestants(options, say)
+    rows, references = [], {}
+    load, dimension, prior_scale = os.getloadavg()[0], 0, 0.0
+    for problem in problems:
+        known, dimension, prior_scale = problem.reference, problem.dimension, problem.prior_scale
+        references[str(problem.num_data)] = {"error": known.error, "told": known.told}
+        for measure in contestants.values():
+            jax.clear_caches()  # everybody compiles for himself
+            row = measure(problem, options.seed, options.limits)
+            rows.append(row)
+            say(
+                f"  {row.sampler}: {row.rate:,.3g} effective draws a second while sampling, "
+                f"{row.to_goal:,.1f} s all in, {row.setup_seconds:,.1f} s of them set-up"
+            )
+    facts = {
+        "title": f"infer against NUTS: {what}", "dimension": dimension,
+        "prior_scale": prior_scale, "sizes": sorted({row.num_data for row in rows}),
+        "seed": options.seed, "goal_ess": options.limits.goal, "chains": CHAINS,
+        "cores": len(os.sched_getaffinity(0)), "load_before": load,
+        "load_after": os.getloadavg()[0], "device": str(jax.devices()[0]),
+        "references": references, "skipped": skipped,
+    }  # fmt: skip
+    result = Result(rows, skipped, facts, options.limits)
+    facts["rows"] = result.table.to_dict("records")
+    facts["overtakes_at"] = result.overtakes
+    facts["verdicts"] = result.verdicts
+    return result
+
+
+def _contestants(
+    options: Options, say: Callable[[str], None]
+) -> tuple[dict[str, Callable[..., Measured]], list[str]]:
+    """Those that are installed, and a sentence for each that is not."""
+    contestants: dict[str, Callable[..., Measured]] = {OURS: compare_ours.run_ours}
     skipped = []
     for peer in options.peers:
         missing = compare_peers.missing(peer)
@@ -127,65 +185,4 @@ def run(options: Options, say: Callable[[str], None] = lambda text: None) -> Res
             say(skipped[-1])
         else:
             contestants[peer] = compare_peers.PEERS[peer]
-    rows, errors = [], {}
-    load = os.getloadavg()[0]
-    for num_data in options.chosen:
-        say(f"{num_data:,} rows: making the data and the reference")
-        problem = compare_problem.make(num_data, options.dimension, options.seed)
-        errors[str(num_data)] = problem.reference.error
-        for measure in contestants.values():
-            jax.clear_caches()  # everybody compiles for himself
-            row = measure(problem, options.seed, options.limits)
-            rows.append(row)
-            say(
-                f"  {row.sampler}: {row.rate:,.0f} effective draws a second while sampling, "
-                f"{row.to_goal:.1f} s all in, {row.setup_seconds:.1f} s of them set-up"
-            )
-    facts = {
-        "dimension": options.dimension, "sizes": list(options.chosen), "seed": options.seed,
-        "goal_ess": options.limits.goal, "chains": compare_peers.CHAINS,
-        "cores": len(os.sched_getaffinity(0)), "load_before": load,
-        "load_after": os.getloadavg()[0], "device": str(jax.devices()[0]),
-        "reference_errors": errors, "skipped": skipped,
-    }  # fmt: skip
-    result = Result(rows, skipped, facts, options.limits)
-    facts["rows"] = result.table.to_dict("records")
-    facts["verdicts"] = result.verdicts
-    return result
-
-
-def _verdicts(rows: list[Measured], goal: float) -> Iterator[str]:
-    for num_data in sorted({row.num_data for row in rows}):
-        ours = next(row for row in rows if row.num_data == num_data and row.sampler == OURS)
-        peers = [row for row in rows if row.num_data == num_data and row.sampler != OURS]
-        at = f"N = {num_data:,}"
-        if peers:
-            ratio = ours.rate / max(row.rate for row in peers)
-            yield f"{at}: {_ratio('while sampling', ratio, SAMPLING_GOALS.get(num_data))}"
-            ratio = ours.all_in(goal) / max(row.all_in(goal) for row in peers)
-            yield f"{at}: {_ratio('all in', ratio, ALL_IN_GOALS.get(num_data))}"
-        good = ours.error_mean < MEAN_GOAL and ours.error_sd < SD_GOAL
-        yield (
-            f"{at}: errors of infer at most {ours.error_mean:.3f} sd (means) and "
-            f"{100 * ours.error_sd:.1f} % (sds); goal below {MEAN_GOAL:g} sd and "
-            f"{100 * SD_GOAL:g} %: {_met(good)}"
-        )
-    batches = [r for r in rows if r.sampler == OURS and "batches" in r.note]
-    if len({r.num_data for r in batches}) > 1:
-        first, last = batches[0], batches[-1]
-        growth = last.microseconds / first.microseconds
-        yield (
-            f"a step of infer's kernel takes {first.microseconds:.1f} us at N = "
-            f"{first.num_data:,} and {last.microseconds:.1f} us at N = {last.num_data:,}, "
-            f"{growth:.2f} times as long; goal at most {GROWTH_GOAL:g}: "
-            f"{_met(growth <= GROWTH_GOAL)}"
-        )
-
-
-def _ratio(what: str, ratio: float, goal: float | None) -> str:
-    text = f"{what}, infer makes {ratio:.3g} times the best NUTS's effective draws a second"
-    return text if goal is None else f"{text}; goal at least {goal:g}: {_met(ratio >= goal)}"
-
-
-def _met(good: bool) -> str:
-    return "met" if good else "NOT MET"
+    return contestants, skipped

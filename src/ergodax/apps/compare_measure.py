@@ -9,6 +9,9 @@ import numpy as np
 
 from ergodax.apps.compare_problem import Problem
 
+CHAINS = 4
+OURS = "ergodax infer"
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
@@ -41,6 +44,7 @@ class Measured:
         to_goal: seconds to the goal, set-up included.
         extrapolated: whether the goal was not reached, and `to_goal` follows from the rate.
         note: what is particular.
+        gradients: of the whole data, of each chain, in those seconds; None for minibatches.
     """
 
     sampler: str
@@ -54,6 +58,12 @@ class Measured:
     to_goal: float
     extrapolated: bool
     note: str = ""
+    gradients: float | None = None
+
+    @property
+    def gradients_each(self) -> float | None:
+        """Gradients of the whole data to an effective draw: what no machine's load changes."""
+        return None if self.gradients is None else CHAINS * self.gradients / self.ess
 
     @property
     def rate(self) -> float:
@@ -110,6 +120,7 @@ def measured(
     limits: Limits,
     note: str,
     thin: int = 1,
+    gradients: float | None = None,
 ) -> Measured:
     """The figures of a run.
 
@@ -122,10 +133,12 @@ def measured(
         limits: what the goal is.
         note: what is particular.
         thin: steps to a draw.
+        gradients: of the whole data to a draw of one chain, None for minibatches.
     """
+    whole = None if gradients is None else gradients * draws.shape[1]
     ess = least_ess(draws)
     return Measured(
         name, problem.num_data, set_up, ess, seconds, draws.shape[1] * thin,
         *problem.reference.errors(draws), set_up + limits.goal / ess * seconds,
-        ess < limits.goal, note,
+        ess < limits.goal, note, whole,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The contestants: `infer` and the NUTS of other libraries, each with its times and its errors."""
+"""The NUTS of other libraries, each with its times and its errors."""
 
 import functools
 import importlib.util
@@ -11,17 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-import ergodax as ex
-from ergodax.apps.compare_measure import Limits, Measured, least_ess, measured, until_goal
+from ergodax.apps.compare_measure import (
+    CHAINS,
+    Limits,
+    Measured,
+    least_ess,
+    measured,
+    until_goal,
+)
 from ergodax.apps.compare_problem import Problem, log_density
-from ergodax.tune.infer import infer
 
-CHAINS = 4
-LARGE = 500_000  # rows from which NUTS is given what it would have to adapt
+LARGE = 5_000_000  # numbers in the table from which NUTS is given what it would have to adapt
 HUGE = 2_000_000  # rows from which sums in single precision lose what NUTS needs
 WARM_UP = 1_000
-OURS = 4_000  # draws of a chunk of `infer`'s kernel
-ROWS = 20_000_000  # rows times draws of a chunk of NUTS
+NUMBERS = 200_000_000  # numbers in the table times draws of a chunk of NUTS
 
 
 Run = Callable[[Problem, int, Limits], Measured]
@@ -38,38 +41,6 @@ def _by_its_own_rules(run: Run) -> Run:
     return inside
 
 
-def run_ours(problem: Problem, seed: int, limits: Limits) -> Measured:
-    """`infer` at its default accuracy, then its kernel on, to the goal."""
-    key, key_draw = jax.random.split(jax.random.key(seed))
-    begin = time.perf_counter()
-    found = infer(problem.posterior, jnp.zeros(problem.dimension), key=key, progress=False)
-    tuned, positions = found.tuned, found.samples.final_state.position
-
-    def more(number: int) -> np.ndarray:
-        nonlocal positions
-        samples = ex.sample(
-            tuned.kernel,
-            positions=positions,
-            num_steps=chunk * tuned.thin,
-            thin=tuned.thin,
-            num_chains=CHAINS,
-            collect=tuned.coordinates.position,
-            key=jax.random.fold_in(key_draw, number + 1),
-            progress=False,
-        )
-        positions = samples.final_state.position
-        return np.asarray(samples.position)
-
-    chunk = OURS
-    more(-1)  # compiles, and is charged as set-up
-    set_up = time.perf_counter() - begin
-    draws, seconds = until_goal(more, limits)
-    what = [d.chosen for d in found.account.decisions if d.what in ("estimator", "sampler")]
-    bound = 0.0 if tuned.bias is None else tuned.bias.worst(coarse=True)
-    note = f"{'; '.join(what)}; bias by its own bound at most {bound:.3f} sd"
-    return measured("ergodax infer", problem, set_up, draws, seconds, limits, note, tuned.thin)
-
-
 @_by_its_own_rules
 def run_blackjax(problem: Problem, seed: int, limits: Limits) -> Measured:
     """Window adaptation with its default diagonal mass matrix, then NUTS; 4 chains by vmap."""
@@ -79,10 +50,10 @@ def run_blackjax(problem: Problem, seed: int, limits: Limits) -> Measured:
 
     def density(u: Array, *given: Array) -> Array:
         centre, basis, *rows = given
-        return log_density(centre + basis @ u, *rows)
+        return log_density(centre + basis @ u, problem.prior_scale, *rows)
 
     def warm_up(keys: Array, starts: Array, *given: Array) -> Any:
-        if problem.num_data >= LARGE:
+        if _is_large(problem):
             step = {"step_size": best_step, "inverse_mass_matrix": jnp.ones(problem.dimension)}
             algorithm = nuts(lambda u: density(u, *given), **step)
             parameters = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * CHAINS), step)
@@ -120,8 +91,10 @@ def run_blackjax(problem: Problem, seed: int, limits: Limits) -> Measured:
 
     draws, seconds = until_goal(more, limits)
     set_up += _warm_up_charge(problem, seconds / draws.shape[1])
-    note = f"{np.mean(gradients):.1f} gradients a draw; {_favour(problem)}"
-    return measured("BlackJAX NUTS", problem, set_up, _of_u(given, draws), seconds, limits, note)
+    draws = _of_u(given, draws)
+    each = float(np.mean(gradients))
+    run = (problem, set_up, draws, seconds, limits, _favour(problem))
+    return measured("BlackJAX NUTS", *run, gradients=each)
 
 
 @_by_its_own_rules
@@ -138,15 +111,15 @@ def run_numpyro(problem: Problem, seed: int, limits: Limits) -> Measured:
 
     def model(*rows: Array) -> None:
         u = numpyro.sample("u", flat)
-        numpyro.factor("density", log_density(centre + basis @ u, *rows))
+        numpyro.factor("density", log_density(centre + basis @ u, problem.prior_scale, *rows))
 
     chunk, best_step = _chunk(problem), _round_step(problem)
     key_warm, key_draw = jax.random.split(jax.random.key(seed))
     starts = _starts(problem, key_warm)
-    large = problem.num_data >= LARGE
+    large = _is_large(problem)
     fixed = {"step_size": best_step, "adapt_step_size": False, "adapt_mass_matrix": False}
     begin = time.perf_counter()
-    sampler = MCMC(
+    sampler: Any = MCMC(
         NUTS(model, **(fixed if large else {})),
         num_warmup=1 if large else WARM_UP,
         num_samples=chunk,
@@ -160,10 +133,13 @@ def run_numpyro(problem: Problem, seed: int, limits: Limits) -> Measured:
     warm = time.perf_counter() - begin
 
     def more(number: int) -> np.ndarray:
-        sampler.run(jax.random.fold_in(key_draw, number + 1), *rows)
+        key = jax.random.fold_in(key_draw, number + 1)
+        sampler.run(key, *rows, extra_fields=("num_steps",))
         sampler.post_warmup_state = sampler.last_state
+        gradients.append(float(np.mean(sampler.get_extra_fields()["num_steps"])))
         return np.asarray(sampler.get_samples(group_by_chain=True)["u"])
 
+    gradients: list[float] = []
     begin = time.perf_counter()
     more(-1)
     first = time.perf_counter() - begin
@@ -171,7 +147,8 @@ def run_numpyro(problem: Problem, seed: int, limits: Limits) -> Measured:
     compilation = max(0.0, first - seconds * chunk / draws.shape[1])
     set_up = warm + compilation + _warm_up_charge(problem, seconds / draws.shape[1])
     draws = _of_u((centre, basis), draws)
-    return measured("NumPyro NUTS", problem, set_up, draws, seconds, limits, _favour(problem))
+    run = (problem, set_up, draws, seconds, limits, _favour(problem))
+    return measured("NumPyro NUTS", *run, gradients=float(np.mean(gradients)))
 
 
 def run_nutpie(problem: Problem, seed: int, limits: Limits) -> Measured:
@@ -182,28 +159,31 @@ def run_nutpie(problem: Problem, seed: int, limits: Limits) -> Measured:
     features, labels = (np.asarray(x, np.float64) for x in problem.posterior.data)
     begin = time.perf_counter()
     with pymc.Model() as model:
-        w = pymc.Normal("w", 0.0, 10.0, shape=problem.dimension)
+        w = pymc.Normal("w", 0.0, problem.prior_scale, shape=problem.dimension)
         pymc.Bernoulli("y", logit_p=features @ w, observed=labels)
     compiled = nutpie.compile_pymc_model(model)
     common: dict[str, Any] = {"tune": WARM_UP, "chains": CHAINS, "progress_bar": False}
-    nutpie.sample(compiled, draws=1, seed=seed, **common)
+    nutpie.sample(compiled, draws=CHAINS, seed=seed, **common)
     set_up = time.perf_counter() - begin
 
-    def run(draws: int) -> tuple[np.ndarray, float]:
+    def run(draws: int) -> tuple[np.ndarray, float, float]:
         begin = time.perf_counter()
         trace = nutpie.sample(compiled, draws=draws, seed=seed + 1, **common)
-        return np.asarray(trace.posterior["w"]), time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
+        return np.asarray(trace.posterior["w"]), seconds, float(trace.sample_stats.n_steps.mean())
 
     # It has no way to go on from a warm-up: the time of the draws is a difference.
-    _, short = run(1)
+    _, short, _ = run(CHAINS)  # fewer draws than chains would be warned of
     count = _chunk(problem)
-    draws, seconds = run(count)
-    while least_ess(draws) < limits.goal and seconds < limits.most:
+    draws, seconds, gradients = run(count)
+    while least_ess(draws) < limits.goal and seconds - short < limits.most / 4:
         count *= 4
-        draws, seconds = run(count)
+        draws, seconds, gradients = run(count)
     note = f"warm-up {WARM_UP} steps, double precision"
     seconds = max(seconds - short, 1e-3)
-    return measured("nutpie NUTS", problem, set_up, draws, seconds, limits, note)
+    return measured(
+        "nutpie NUTS", problem, set_up, draws, seconds, limits, note, gradients=gradients
+    )
 
 
 PEERS: dict[str, Run] = {
@@ -221,14 +201,23 @@ def missing(peer: str) -> list[str]:
 
 def _chunk(problem: Problem) -> int:
     """Draws that NUTS makes at a time, by one compiled program."""
-    return int(np.clip(ROWS // problem.num_data, 10, 4_000))
+    return int(np.clip(NUMBERS // _size(problem), 10, 4_000))
+
+
+def _size(problem: Problem) -> int:
+    return problem.num_data * problem.dimension
+
+
+def _is_large(problem: Problem) -> bool:
+    """Whether a warm-up would take too long."""
+    return _size(problem) >= LARGE
 
 
 def _round_step(problem: Problem) -> float:
     """The step to which NUTS adapts on a standard normal of as many dimensions."""
     import blackjax
 
-    if problem.num_data < LARGE:
+    if not _is_large(problem):
         return 1.0
     start = jnp.zeros(problem.dimension)
     adaptation: Any = blackjax.window_adaptation(blackjax.nuts, lambda u: -0.5 * jnp.sum(u**2))
@@ -237,15 +226,16 @@ def _round_step(problem: Problem) -> float:
 
 
 def _starts(problem: Problem, key: Array) -> Array:
-    """u of each chain: 0, the mode, or draws of the Gaussian there."""
+    """u of each chain: 0, the mode, or draws of the posterior's Gaussian approximation."""
     shape = (CHAINS, problem.dimension)
-    return jax.random.normal(key, shape) if problem.num_data >= LARGE else jnp.zeros(shape)
+    return jax.random.normal(key, shape) if _is_large(problem) else jnp.zeros(shape)
 
 
 def _given(problem: Problem) -> tuple[Array, ...]:
-    """Where NUTS starts, its coordinates, the data; if huge, log-likelihoods at the mode."""
-    centre, d = jnp.asarray(problem.reference.mode, jnp.float32), problem.dimension
-    basis = problem.reference.basis if problem.num_data >= LARGE else np.eye(d)
+    """A centre, a basis, the data; if huge, log-likelihoods at the centre."""
+    known, large = problem.reference, _is_large(problem)
+    centre = jnp.asarray(known.mean if large else known.mode, jnp.float32)
+    basis = known.basis if large else np.eye(problem.dimension)
     features, labels = problem.posterior.data
     given = centre, jnp.asarray(basis, jnp.float32), features, labels
     if problem.num_data < HUGE:
@@ -256,18 +246,18 @@ def _given(problem: Problem) -> tuple[Array, ...]:
 
 def _warm_up_charge(problem: Problem, seconds_a_draw: float) -> float:
     """Seconds of a warm-up that was not run: each of its steps as cheap as a draw."""
-    return WARM_UP * seconds_a_draw if problem.num_data >= LARGE else 0.0
+    return WARM_UP * seconds_a_draw if _is_large(problem) else 0.0
 
 
 def _favour(problem: Problem) -> str:
     """What NUTS was given free."""
-    if problem.num_data < LARGE:
+    if not _is_large(problem):
         return f"begun at the mode, which is given free; warm-up {WARM_UP} steps"
     text = (
-        "given free: round coordinates, the step adapted to them, starts drawn from the "
-        f"Gaussian at the mode; warm-up charged as {WARM_UP} draws"
+        "given free: round coordinates, the step of a normal law, starts drawn from the "
+        f"posterior's Gaussian approximation; warm-up charged as {WARM_UP} draws"
     )
-    return text + ("; sums taken from the mode, row by row" if problem.num_data >= HUGE else "")
+    return text + ("; sums taken from the mean, row by row" if problem.num_data >= HUGE else "")
 
 
 def _of_u(given: tuple[Array, ...], draws: np.ndarray) -> np.ndarray:

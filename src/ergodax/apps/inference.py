@@ -15,6 +15,11 @@ from ergodax.apps import tables
 from ergodax.apps.regression import GaussianPrior
 from ergodax.tune import Inference
 
+ERROR = (
+    "error: one Monte Carlo standard error plus the estimated bias, of the mean or of the sd, "
+    "whichever is larger, in posterior sd"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -33,14 +38,15 @@ class Model:
     title: str
 
 
-def logistic(table: tables.Table, prior_scale: float) -> Model:
+def logistic(table: tables.Table, prior_scale: float, components: int | None = None) -> Model:
     """Coefficients with independent normal priors.
 
     Args:
         table: two classes, as read.
         prior_scale: standard deviation of each prior.
+        components: reduce the features to so many principal components first.
     """
-    ready, _ = tables.prepare(table, table)
+    ready, _ = tables.prepare(table, table.rows(np.arange(1)), components)
     x, y = _float32(ready.features, ready.target)
     posterior = ex.Posterior(_prior(prior_scale, x.shape[1]), _bernoulli, (x, y))
     title = f"{table.classes[1]} against {table.classes[0]}"
@@ -62,7 +68,7 @@ def linear(table: tables.Table, prior_scale: float) -> Model:
     scale = table.target.std()
     if not scale > 0:
         raise ValueError("the target is constant: there is nothing to predict.")
-    ready, _ = tables.prepare(table, table)
+    ready, _ = tables.prepare(table, table.rows(np.arange(1)))
     x, y = _float32(ready.features, (table.target - table.target.mean()) / scale)
     d = x.shape[1] + 1
     posterior = ex.Posterior(_prior(prior_scale, d), _normal, (x, y))
@@ -79,22 +85,14 @@ def read_numeric(path: Path, target: str) -> tables.Table:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: no such column, a target that is not a number, or missing values.
+        ValueError: as of `tables.read_table`, or a target that is not a number.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
-    frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    if target not in frame.columns:
-        raise ValueError(f"target={target!r} is not a column of {path}: {list(frame.columns)}.")
-    if frame.isna().to_numpy().any():
-        columns = list(frame.columns[frame.isna().any()])
-        raise ValueError(f"{path} has missing values in {columns}. Drop or impute them first.")
-    if not pd.api.types.is_numeric_dtype(frame[target]):
+    features, outcome = tables.read_columns(path, target)
+    if not pd.api.types.is_numeric_dtype(outcome):
         raise ValueError(f"target={target!r} is not a number; try --model logistic.")
-    outcome = frame.pop(target).to_numpy(np.float64)
-    features = pd.get_dummies(frame, drop_first=True, dtype=float)
-    names = [str(c) for c in features.columns]
-    return tables.Table(features.to_numpy(np.float64), outcome, names, (target, target))
+    names = [str(name) for name in features.columns]
+    values = outcome.to_numpy(np.float64)
+    return tables.Table(features.to_numpy(), values, names, (target, target))
 
 
 def named(result: Inference, names: list[str]) -> Inference:
@@ -114,7 +112,7 @@ def _prior(scale: float, dimension: int) -> GaussianPrior:
 
 def _bernoulli(w: Array, example: Any) -> Array:
     x, y = example
-    score = x @ w
+    score = w @ x  # in this order all chains' scores come out contiguous
     return y * score - jax.nn.softplus(score)
 
 

@@ -12,9 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax.apps.tables import Table
+from ergodax.distributed import gather
 from ergodax.driver import Samples, sample
 from ergodax.gradient import FullGradient, KnownCovariance, Minibatch
 from ergodax.recipe import Diagonal
@@ -195,6 +197,7 @@ def run_sghmc(
     *,
     num_chains: int = 4,
     progress: bool = True,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Minibatch SGHMC with the noise measured around the mode compensated (Eq. 9).
 
@@ -216,14 +219,22 @@ def run_sghmc(
         burn_in=settings.burn_in,
         collect=Unwhiten(model.whitening),
         progress=progress,
+        mesh=mesh,
     )
+    samples = samples if mesh is None else gather(samples, mesh)
     steps = settings.num_steps + settings.burn_in
     passes = steps * settings.batch_size / model.posterior.num_data
     return Fit(samples, time.perf_counter() - begin, passes)
 
 
 def run_reference(
-    model: Model, key: PRNGKeyArray, *, num_draws: int, num_chains: int = 4, progress: bool = True
+    model: Model,
+    key: PRNGKeyArray,
+    *,
+    num_draws: int,
+    num_chains: int = 4,
+    progress: bool = True,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """The same posterior by HMC with full gradients and a Metropolis test: no bias."""
     key_start, key_run = jax.random.split(key)
@@ -239,7 +250,9 @@ def run_reference(
         burn_in=burn_in,
         collect=Unwhiten(model.whitening),
         progress=progress,
+        mesh=mesh,
     )
+    samples = samples if mesh is None else gather(samples, mesh)
     return Fit(samples, time.perf_counter() - begin, 6.0 * (num_draws + burn_in))
 
 

@@ -29,6 +29,35 @@ class Table:
         return dataclasses.replace(self, features=self.features[which], target=self.target[which])
 
 
+def read(
+    path: Path,
+    target: str | None,
+    features: str = "x_train",
+    categorical: str | None = None,
+    classes: tuple[str, str] | None = None,
+) -> Table:
+    """Read a table with a two-class target from any file that is known.
+
+    Args:
+        path: CSV, Parquet or npz.
+        target: the column to be predicted; of an .npz file the array, y_train by default.
+        features: the array of features of an .npz file.
+        categorical: an array of codes there, as in `read_npz`.
+        classes: keep the rows with these two values of the target.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no target, or what `read_npz` and `read_table` refuse.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: --data {path}")
+    if path.suffix == ".npz":
+        return read_npz(path, features, target or "y_train", classes, categorical)
+    if target is None:
+        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
+    return read_table(path, target, classes)
+
+
 def read_table(path: str | Path, target: str, classes: tuple[str, str] | None = None) -> Table:
     """Read a CSV or Parquet file with a column `target`.
 
@@ -42,6 +71,18 @@ def read_table(path: str | Path, target: str, classes: tuple[str, str] | None = 
     Raises:
         FileNotFoundError: no such file.
         ValueError: an unknown suffix, no such column, missing values, or not two classes.
+    """
+    features, outcome = read_columns(path, target)
+    names = [str(name) for name in features.columns]
+    return make_table(features.to_numpy(), outcome.to_numpy(), names, classes)
+
+
+def read_columns(path: str | Path, target: str) -> tuple[pd.DataFrame, pd.Series]:
+    """The features of a CSV or Parquet file, all numbers, and the column `target` as it stands.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an unknown suffix, no such column, or missing values.
     """
     path = Path(path)
     if not path.exists():
@@ -59,34 +100,44 @@ def read_table(path: str | Path, target: str, classes: tuple[str, str] | None = 
             f"{int(bad.sum())} of {len(frame)} rows of {path} have missing values, in the columns "
             f"{columns}. Drop or impute them first."
         )
-    outcome = frame.pop(target).to_numpy()
-    frame = pd.get_dummies(frame, drop_first=True, dtype=float)
-    features = frame.to_numpy(np.float64)
-    return make_table(features, outcome, [str(c) for c in frame.columns], classes)
+    outcome = frame.pop(target)
+    return pd.get_dummies(frame, drop_first=True, dtype=float).astype(np.float64), outcome
 
 
 def read_npz(
-    path: str | Path, features: str, target: str, classes: tuple[str, str] | None = None
+    path: str | Path,
+    features: str,
+    target: str,
+    classes: tuple[str, str] | None = None,
+    categorical: str | None = None,
 ) -> Table:
-    """Read two arrays of an .npz file.
+    """Read the arrays of an .npz file.
 
     Args:
         path: the file.
         features: the name of the array of features; axes after the first are flattened.
         target: the name of the array of outcomes.
         classes: keep the rows with these two values of the target.
+        categorical: the name of an array of codes, a column or several, if there is one; each
+            becomes one indicator for each of its values.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: no such array, or not two classes.
     """
+    wanted = (features, target) if categorical is None else (features, target, categorical)
     with np.load(path, allow_pickle=False) as archive:
-        for name in (features, target):
+        for name in wanted:
             if name not in archive:
                 raise ValueError(f"{path} has no array {name!r}; it has {sorted(archive.keys())}.")
-        x, y = archive[features], archive[target]
+        x, y, *codes = (archive[name] for name in wanted)
     names = [f"{features}[{k}]" for k in range(int(np.prod(x.shape[1:])))]
-    return make_table(x.reshape(len(x), -1), y, names, classes)
+    parts = [x.reshape(len(x), -1)]
+    for k, column in enumerate(codes[0].reshape(len(x), -1).T if codes else ()):
+        values = np.unique(column)
+        names += [f"{categorical}[{k}]={value}" for value in values]
+        parts.append(column[:, None] == values)
+    return make_table(np.hstack(parts), y, names, classes)
 
 
 def make_table(

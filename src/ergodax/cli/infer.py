@@ -21,6 +21,7 @@ def infer(
     target: str | None = None,
     model: Literal["logistic", "linear"] = "logistic",
     features: str = "x_train",
+    categorical: str | None = None,
     classes: Annotated[tuple[str, str] | None, Parameter(consume_multiple=True)] = None,
     accuracy: float = 0.05,
     prior_scale: float = 1.0,
@@ -49,6 +50,8 @@ def infer(
         logistic for a target of two classes, linear for a number.
     features
         The array of features of an .npz file.
+    categorical
+        An array of codes of an .npz file, each column of which becomes indicators.
     classes
         The two values of the target to keep, where it has more.
     accuracy
@@ -69,7 +72,7 @@ def infer(
         Print the figures as JSON.
     """
     console = Console(stderr=json_)
-    chosen = _model(data, target, model, features, classes, prior_scale)
+    chosen = _model(data, target, model, features, categorical, classes, prior_scale)
     rows = chosen.posterior.num_data
     text = (
         f"[bold]{data.name}: {chosen.title}[/bold], {rows:,} rows, {len(chosen.names)} components"
@@ -90,7 +93,8 @@ def infer(
         json.dump(plain(_facts(result)) | {"files": files}, sys.stdout)
         sys.stdout.write("\n")
     else:
-        console.print(str(result), highlight=False, markup=False, soft_wrap=True)
+        text = f"{result}\n{inference.ERROR}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     if files:
         console.print(f"written: {', '.join(files.values())}", highlight=False)
     if not result.converged:
@@ -102,23 +106,18 @@ def _model(
     target: str | None,
     model: str,
     features: str,
+    categorical: str | None,
     classes: tuple[str, str] | None,
     prior_scale: float,
 ) -> inference.Model:
     if not data.exists():
         raise FileNotFoundError(f"no such file: --data {data}")
-    npz = data.suffix == ".npz"
-    if target is None and not npz:
-        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
-    if model == "linear":
-        if npz or target is None:
-            raise ValueError("--model linear reads CSV and Parquet files only.")
-        return inference.linear(inference.read_numeric(data, target), prior_scale)
-    if npz:
-        table = tables.read_npz(data, features, target or "y_train", classes)
-    else:
-        table = tables.read_table(data, str(target), classes)
-    return inference.logistic(table, prior_scale)
+    if model == "logistic":
+        table = tables.read(data, target, features, categorical, classes)
+        return inference.logistic(table, prior_scale)
+    if data.suffix == ".npz" or target is None:
+        raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
+    return inference.linear(inference.read_numeric(data, target), prior_scale)
 
 
 def _write(result: Inference, folder: Path) -> dict[str, str]:
@@ -127,7 +126,7 @@ def _write(result: Inference, folder: Path) -> dict[str, str]:
     paths = {key: folder / name for key, name in names.items()}
     result.samples.save(paths["draws"])
     result.table.to_csv(paths["summary"])
-    paths["account"].write_text(f"{result}\n", encoding="utf-8")
+    paths["account"].write_text(f"{result}\n{inference.ERROR}\n", encoding="utf-8")
     return {key: str(path) for key, path in paths.items()}
 
 
@@ -136,6 +135,7 @@ def _facts(result: Inference) -> dict[str, Any]:
         "converged": result.converged,
         "verdict": result.verdict(),
         "accuracy": result.accuracy,
+        "error_means": inference.ERROR,
         "components": result.table.to_dict("index"),
         "decisions": [vars(decision) for decision in result.account.decisions],
         "seconds": dict(result.account.seconds),

@@ -12,6 +12,9 @@ from ergodax import tree
 from ergodax.kernel import Info, Kernel
 from ergodax.target.base import AbstractTarget
 
+THREE_LEAPFROGS = 1.1  # the step at which three of them turn a normal law's trajectory around
+FEW = 30  # dimensions, beyond which such a step is accepted too rarely
+
 
 class NutsState(eqx.Module):
     """BlackJAX's state beside ours."""
@@ -78,6 +81,9 @@ def warm_up(
 ) -> tuple[Nuts, PyTree]:
     """Stan's window adaptation in every chain; median step sizes and mean masses are kept.
 
+    Where the step that it finds says that the law is about normal, a longer one is taken
+    (`turning_step`).
+
     Args:
         target: of a vector u.
         positions: a start for each chain, leading axis chains.
@@ -90,8 +96,31 @@ def warm_up(
     """
     last, steps, masses = _warm_up(target, positions, num_steps, key, dense)
     inverse_mass = np.mean(np.asarray(masses, np.float64), axis=0)
-    kernel = Nuts(target, jnp.median(steps), jnp.asarray(inverse_mass, masses.dtype))
-    return kernel, last
+    step_size = turning_step(float(np.median(np.asarray(steps))), len(inverse_mass))
+    mass = jnp.asarray(inverse_mass, masses.dtype)
+    return Nuts(target, jnp.asarray(step_size, steps.dtype), mass), last
+
+
+def turning_step(adapted: float, dimension: int) -> float:
+    """A step at which trajectories end after three leapfrogs, where the law is about normal.
+
+    NUTS doubles a trajectory until it turns around: on a normal law with its own mass at half a
+    period, pi / step leapfrogs, rounded up to 1, 3, 7, ... The steps to which the usual acceptance
+    of 0.8 leads, 0.5 to 0.9 in 10 to 30 dimensions, need seven; at 1.1 three do, and these accept
+    0.45 to 0.7 and cost half as much for an effective draw of means and of squares. That the law is
+    about normal is read off the adapted step, which is 1.24 / d^(1/4) if it is, and less if some
+    place is rougher.
+
+    Args:
+        adapted: the step at acceptance 0.8, in units in which the law is round.
+        dimension: d.
+
+    Example:
+        >>> turning_step(0.7, 10), turning_step(0.3, 10), turning_step(0.43, 100)
+        (1.1, 0.3, 0.43)
+    """
+    normal = dimension <= FEW and adapted >= dimension**-0.25
+    return THREE_LEAPFROGS if normal else adapted
 
 
 @eqx.filter_jit

@@ -1,0 +1,62 @@
+"""The step of NUTS in round coordinates: three leapfrogs on a normal law, the usual on another."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax.target.base import AbstractTarget
+from ergodax.tune.account import error_table
+from ergodax.tune.nuts import THREE_LEAPFROGS, turning_step, warm_up
+
+KEY = jax.random.key(20261121)
+DIMENSION = 10
+
+
+class Funnel(AbstractTarget):
+    """u[0] ~ N(0, 1) and the others N(0, exp(-2 narrowing u[0])): a normal law where it is 0."""
+
+    narrowing: jax.Array = eqx.field(converter=jnp.asarray)
+
+    def potential(self, position):
+        """U."""
+        log_scale = -self.narrowing * position[0]
+        rest = 0.5 * jnp.sum((position[1:] * jnp.exp(-log_scale)) ** 2)
+        return 0.5 * position[0] ** 2 + rest + (DIMENSION - 1) * log_scale
+
+
+@pytest.mark.parametrize(
+    ("adapted", "dimension", "step"),
+    [
+        (0.7, 10, THREE_LEAPFROGS),
+        (1.3, 2, THREE_LEAPFROGS),
+        (0.55, 10, 0.55),  # rougher than a normal law of 10 dimensions, whose step is 0.7
+        (0.7, 2, 0.7),  # likewise of 2, whose step is 1.04
+        (0.43, 100, 0.43),
+        (0.6, 31, 0.6),
+    ],
+)
+def test_the_rule(adapted, dimension, step):
+    assert turning_step(adapted, dimension) == step
+
+
+def test_three_leapfrogs_sample_a_normal_law_and_a_funnel_keeps_its_step():
+    starts = jax.random.normal(KEY, (4, DIMENSION))
+    normal, funnel = Funnel(0.0), Funnel(1.0)
+    kernel, last = warm_up(normal, starts, 300, key=KEY, dense=False)
+    assert float(kernel.step_size) == pytest.approx(THREE_LEAPFROGS)
+    samples = ex.sample(
+        kernel, positions=last, num_steps=1_000, key=KEY, num_chains=4, progress=False
+    )
+    assert np.mean(samples.info.evaluations) < 3.5
+    assert 0.4 < np.mean(samples.info.acceptance) < 0.9
+    # Ten means and ten sds within 5.5 of their errors: one false alarm in a million.
+    table = error_table(samples)
+    assert (np.abs(table["mean"]) < 5.5 * table["mcse_mean"] * table["sd"]).all()
+    assert (np.abs(table["sd"] - 1) < 5.5 * table["mcse_sd"] * table["sd"]).all()
+    assert (table["mcse_mean"] < 0.05).all() and (table["mcse_sd"] < 0.05).all()
+    # The negative control: the same program, a law that is not normal.
+    rough, _ = warm_up(funnel, starts, 300, key=KEY, dense=False)
+    assert float(rough.step_size) < DIMENSION**-0.25
