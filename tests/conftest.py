@@ -1,11 +1,20 @@
 """A hostile setting for every test: shapes checked, no silent promotion, warnings are errors."""
 
+import gc
 import os
+import tempfile
 from pathlib import Path
 
-os.environ.setdefault("NPROC", "1")  # one XLA thread a worker: xdist has the other cores
+for threads in ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # of XLA, NumPy and SciPy
+    os.environ.setdefault(threads, "1")  # one a worker: xdist has the other cores
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # A program that one test compiled is there for the others, and for the workers and other
+    # processes that inherit these variables; the folder is empty at first and goes at the end.
+    PROGRAMS = tempfile.TemporaryDirectory(prefix="programs", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-from jaxtyping import install_import_hook
+from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("ergodax", "beartype.beartype")
 
@@ -17,7 +26,22 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 MOST_MAPS = 25_000  # of the 65,530 memory maps that Linux gives a process
-LONG_RUNS = {"law", "reproduction"}  # folders whose tests sample for longer than they compile
+
+
+def pytest_collection_finish():
+    """What has been imported stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def samples_for_long(request) -> bool:
+    """Whether the tests of a module run for longer than they compile: those marked `law` do."""
+    if request.path.parent.name == "reproduction":
+        return True
+    tests = [item for item in request.session.items if item.path == request.path]
+    marked = any(item.get_closest_marker("law") for item in tests)
+    return marked and request.path.parent.name == "law"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,8 +50,7 @@ def compilation(request):
 
     Each compiled program takes memory maps, and a process that runs out of them is killed.
     """
-    haste = request.path.parent.name not in LONG_RUNS
-    jax.config.update("jax_disable_most_optimizations", haste)
+    jax.config.update("jax_disable_most_optimizations", not samples_for_long(request))
     yield
     maps = Path("/proc/self/maps")
     if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPS:

@@ -15,7 +15,10 @@ from ergodax.recipe.operators import Scalar
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 BATCH, CHAINS, STEPS = 100, 8, 400
 
-pytestmark = pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here")
+pytestmark = [
+    pytest.mark.law,
+    pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here"),
+]
 
 
 @pytest.fixture(scope="module")

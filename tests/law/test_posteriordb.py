@@ -13,8 +13,17 @@ from ergodax.tune.infer import infer
 from law.posteriordb_models import MODELS
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "posteriordb"
-pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the reference draws are not here")
+pytestmark = [
+    pytest.mark.law,
+    pytest.mark.skipif(not FOLDER.exists(), reason="the reference draws are not here"),
+]
 ERRORS = 5.0  # standard errors of both: a false alarm in a million figures
+
+
+@pytest.fixture(autouse=True, scope="module")
+def haste(compilation):
+    """These runs take less time than their programs take to compile with all optimisations."""
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.mark.parametrize("name", MODELS)

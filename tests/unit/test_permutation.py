@@ -16,7 +16,12 @@ FALSE_ALARM = 1e-4  # of each chi-square test below, seven in all
 
 def rows_at(n: int, key, places) -> np.ndarray:
     family = Permutation(n)
-    return np.asarray(family(family.draw(key), jnp.asarray(places, jnp.int32)))
+
+    @jax.jit
+    def at(key, places):
+        return family(family.draw(key), places)
+
+    return np.asarray(at(key, jnp.asarray(places, jnp.int32)))
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -107,6 +107,12 @@ def test_a_round_every_so_many_steps(key):
     np.testing.assert_allclose(run.final_state.auxiliary["swap_rate"], each, rtol=1e-5)
 
 
+@eqx.filter_jit
+def evaluations(kernel, key):
+    """How many of them the first step makes."""
+    return kernel.step(key, kernel.init(key, jnp.ones(2)))[1].evaluations
+
+
 def test_evaluations_with_data(key):
     minibatch = ex.Minibatch(posterior(), 4)
     for gradient, options, swap in (
@@ -116,11 +122,9 @@ def test_evaluations_with_data(key):
         (minibatch, {"swap_batch_size": 40}, 40),
     ):
         kernel = exchange(gradient=gradient, step_size=1e-3, swap_every=1, **options)
-        _, info = kernel.step(key, kernel.init(key, jnp.ones(2)))
-        assert int(info.evaluations) == 4 * 4 + 4 * swap
+        assert evaluations(kernel, key) == 4 * 4 + 4 * swap
     full = exchange(gradient=ex.FullGradient(posterior()), step_size=1e-3, swap_every=1)
-    _, info = full.step(key, full.init(key, jnp.ones(2)))
-    assert int(info.evaluations) == 8 * 40
+    assert evaluations(full, key) == 8 * 40
 
 
 def test_all_data_leave_no_noise(x64):

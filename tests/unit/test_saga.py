@@ -56,15 +56,18 @@ def test_table_and_estimates_of_a_plain_loop(replace, key, x64):
     n, steps, posterior, at = 4, 30, curved(), position("flat")
     estimator = ex.SAGA(posterior, n, replace)
     state = estimator.init(key, at)
-    table = np.array(posterior.per_example_gradients(at, posterior.data))
+    estimate_at = jax.jit(lambda k, state, x: estimator.estimate(k, state, x))
+    scores_at = jax.jit(lambda x: posterior.per_example_gradients(x, posterior.data))
+    prior_gradient = jax.jit(lambda x: posterior.prior_gradient(x))
+    table = np.array(scores_at(at))
     twice = 0
     for t in range(steps):
         k, x = jax.random.fold_in(key, t), at + 0.1 * np.sin(t)
         rows, _ = estimator.batching.draw(k, None, N, n)
-        scores = np.array(posterior.per_example_gradients(x, posterior.data))
+        scores = np.array(scores_at(x))
         noise = N / n * sum(scores[i] - table[i] for i in rows)
-        expected = -np.array(posterior.prior_gradient(x)) - table.sum(axis=0) - noise
-        estimate, state = estimator.estimate(k, state, x)
+        expected = -np.array(prior_gradient(x)) - table.sum(axis=0) - noise
+        estimate, state = estimate_at(k, state, x)
         np.testing.assert_allclose(estimate.gradient, expected, rtol=1e-6, atol=1e-6)
         table[rows] = scores[rows]
         np.testing.assert_allclose(state.table.slope, table, rtol=1e-6)

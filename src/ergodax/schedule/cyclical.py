@@ -31,8 +31,10 @@ class Cyclical(eqx.Module):
         """Refuse an empty cycle."""
         if isinstance(self.period, bool) or not isinstance(self.period, int | np.integer):
             raise TypeError(f"period must be an integer, not {self.period!r}.")
-        if not 1 <= self.period < 2**31:
-            raise ValueError(f"period must be in [1, 2^31) steps, not {self.period}.")
+        if self.period < 1:
+            raise ValueError(f"period must be at least 1 step, not {self.period}.")
+        if self.period >= 2**31:
+            raise ValueError(f"period must be below 2^31 steps, not {self.period}.")
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """The value at `step`, counted from 0."""
