@@ -4,6 +4,7 @@ Estimates are compared with the truth at 5 of the errors that the result itself 
 false alarm in a million for each figure.
 """
 
+import importlib
 import types
 
 import jax
@@ -19,6 +20,12 @@ from ergodax.tune.nuts import Nuts, warm_up
 
 KEY = jax.random.key(20261121)
 ERRORS = 5.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def haste(compilation):
+    """These runs take less time than their programs take to compile with all optimisations."""
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 def run(target, init, **options):
@@ -129,6 +136,28 @@ def two_modes(apart):
 def test_modes_that_no_chain_leaves_are_reported(init):
     result = run(two_modes(6.0), jnp.full(1, init), max_seconds=1.0)
     assert not result.converged and result.table["r_hat"].max() > 1.2
+    assert any(d.what == "modes" for d in result.account.decisions)
+
+
+def test_two_modes_of_much_data_are_reported():
+    """log-likelihood -(x - w^2)^2: the data do not tell w from -w."""
+    rng = np.random.default_rng(5)
+    data = (1.0 + rng.normal(size=2_500)).astype(np.float32)
+    target = ex.Posterior(
+        lambda w: -0.5 * jnp.sum(w**2), lambda w, x: -0.1 * jnp.sum((x - w**2) ** 2), data
+    )
+    result = run(target, jnp.ones(1), max_seconds=1.0)
+    assert not result.converged and result.table["r_hat"].max() > 1.2
+    assert any(d.what == "modes" for d in result.account.decisions)
+
+
+def test_two_modes_in_many_dimensions_are_reported(monkeypatch):
+    def potential(x):
+        return two_modes(25.0).potential(x[:1]) + 0.5 * jnp.sum(x[1:] ** 2)
+
+    monkeypatch.setattr(importlib.import_module("ergodax.tune.infer"), "WARM_UP", 100)
+    result = run(ex.Target(potential), jnp.ones(1_025), max_seconds=1.0, num_chains=2)
+    assert not result.converged and result.table["r_hat"].iloc[0] > 1.2
     assert any(d.what == "modes" for d in result.account.decisions)
 
 

@@ -40,5 +40,5 @@ def test_means_and_sds_are_those_of_the_reference(name):
         errors = np.hypot(own, reference[f"mcse_{kind}"] / reference["sd"])
         off = np.abs(table[kind] - reference[kind]) / reference["sd"]
         assert (off < ERRORS * errors).all(), dict(zip(reference["names"], off, strict=True))
-        # The negative control: what counts as a wrong answer, twice over, would be seen.
-        assert (off + 0.2 > ERRORS * errors).all()
+        # The negative control: an answer that is half a posterior sd off would be seen.
+        assert (off + 0.5 > ERRORS * errors).all()

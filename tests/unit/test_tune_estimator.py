@@ -23,7 +23,7 @@ def measured(at, name):
     """The covariance of one example's part, in the coordinates centred at the enumerated centre."""
     centred = Coordinates(position("flat", CENTRES), jnp.eye(3))
     inner = in_round(curved(), centred)
-    return centred, inner, estimator._covariance(inner, inner.data, at[None, :], name)
+    return centred, inner, estimator._covariances(inner, inner.data, at[None, :])[name]
 
 
 @pytest.mark.usefixtures("x64")

@@ -7,12 +7,8 @@ import pytest
 
 import ergodax as ex
 from ergodax.tune.coordinates import Coordinates
-from ergodax.tune.scale import (
-    curvature_coordinates,
-    draws_coordinates,
-    round_coordinates,
-    some_rows,
-)
+from ergodax.tune.rows import some_rows
+from ergodax.tune.scale import curvature_coordinates, draws_coordinates, round_coordinates
 
 KEY = jax.random.key(2)
 _RNG = np.random.default_rng(8)

@@ -1,4 +1,4 @@
-"""Trees of arrays with one leading axis in common."""
+"""Trees of arrays with one leading axis in common, or a source of them."""
 
 from typing import Any
 
@@ -8,21 +8,30 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ergodax import tree
+from ergodax.data.source import Source
 
 
 def as_data(data: PyTree) -> PyTree:
     """Check a user's data once and put them on the device.
 
     Args:
-        data: arrays or any tree of them, leading axis N in common.
+        data: arrays or any tree of them, leading axis N in common; or a source.
 
     Returns:
-        The same tree as JAX arrays that share no memory with the caller's.
+        The same tree as JAX arrays that share no memory with the caller's; a source as it is,
+        since it checks what it reads.
 
     Raises:
-        TypeError: a leaf is not numeric.
+        TypeError: a leaf is not numeric, or is a source.
         ValueError: no arrays, no rows, leading axes that disagree, or values not finite.
     """
+    if isinstance(data, Source):
+        return data
+    if any(isinstance(x, Source) for x in jax.tree.leaves(data, is_leaf=_is_source)):
+        raise TypeError(
+            "data has a source among its arrays, but must be one source of all of them, such as "
+            "ex.data.npy('X.npy', 'y.npy')."
+        )
     leaves = jax.tree_util.tree_leaves_with_path(data)
     if not leaves:
         raise ValueError("data is empty: pass at least one array, such as data=(X, y).")
@@ -52,6 +61,10 @@ def as_data(data: PyTree) -> PyTree:
     return arrays
 
 
+def _is_source(node: Any) -> bool:
+    return isinstance(node, Source)
+
+
 def _check_leaf(name: str, leaf: Any) -> int:
     array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
     if array.dtype == object or array.dtype.kind in "USO":
@@ -75,9 +88,34 @@ def _check_leaf(name: str, leaf: Any) -> int:
 
 def num_rows(data: PyTree) -> int:
     """The length of the leading axis."""
+    if isinstance(data, Source):
+        return data.num_rows
     return jax.tree.leaves(data)[0].shape[0]
 
 
 def take(data: PyTree, indices: Int[Array, " n"]) -> PyTree:
-    """The rows `indices`, which must lie in range (no bounds are checked)."""
+    """The rows `indices`, which must lie in range (no bounds are checked).
+
+    Args:
+        data: a tree of arrays.
+        indices: numbers of rows.
+
+    Raises:
+        TypeError: the data are a source.
+    """
+    if isinstance(data, Source):
+        raise TypeError(needs_memory("taking any of its rows"))
     return jax.tree.map(lambda x: x.at[indices].get(mode="promise_in_bounds"), data)
+
+
+def needs_memory(what: str, instead: str = "ex.Minibatch or ex.ControlVariate") -> str:
+    """What to say where something needs all data in memory and they are a source.
+
+    Args:
+        what: needs them.
+        instead: what does without.
+    """
+    return (
+        f"{what} needs all data in memory, but the posterior's are a source, read in blocks. Use "
+        f"{instead}, or, where they fit, arrays: data = source.subset(source.num_rows)."
+    )

@@ -212,60 +212,64 @@ def _table(samples: Samples, share: float) -> Any:
     """The rows of both kinds; the finer run's bias is `share` times the difference of the two."""
     import pandas as pd
 
-    def of(name: str) -> dict[str, np.ndarray]:
-        """One run's draws, float64; a single quantity is called by no name but the run's."""
-        named = samples.named().items()
-        return {
-            k.removeprefix(name).lstrip("."): np.asarray(v, np.float64)
-            for k, v in named
-            if k.split(".")[0] == name
-        }
-
-    tables = {}
-    coarse, fine = of("coarse"), of("fine")
-    for kind, series in (("mean", _identity), ("sd", _squares)):
-        f = {name or "position": series(x, coarse[name]) for name, x in fine.items()}
-        c = {name or "position": series(coarse[name], x) for name, x in fine.items()}
-        tables[kind] = _rows(c, f, share)
+    summary = summarise(_draws(samples, "fine"))
+    coarse, fine = (_columns(_draws(samples, name)) for name in ("coarse", "fine"))
+    tables = {
+        "mean": pd.DataFrame(_rows(coarse, fine, share), index=summary.index),
+        "sd": pd.DataFrame(_rows(*_squares(coarse, fine), share), index=summary.index),
+    }
     # The mean of the squares differs from the sd by the same number in both runs.
-    sds = summarise({name or "position": x for name, x in fine.items()})["sd"]
-    shift = sds - tables["sd"]["estimate"]
+    shift = summary["sd"] - tables["sd"]["estimate"]
     tables["sd"][["estimate", "extrapolated"]] = tables["sd"][["estimate", "extrapolated"]].add(
         shift, axis=0
     )
     table = pd.concat(tables).swaplevel()
-    return table.loc[[(name, kind) for name in sds.index for kind in tables]]
+    return table.loc[[(name, kind) for name in summary.index for kind in tables]]
 
 
-def _rows(coarse: dict[str, np.ndarray], fine: dict[str, np.ndarray], share: float) -> Any:
-    import pandas as pd
-
-    def part(weight: float) -> Any:
-        """Averages of fine + weight (fine - coarse), and their standard errors."""
-        combined = {name: f + weight * (f - coarse[name]) for name, f in fine.items()}
-        return summarise(combined)[["mean", "mcse"]]
-
-    own, gap = part(0.0), summarise({name: coarse[name] - f for name, f in fine.items()})
-    better = part(share)
-    return pd.DataFrame(
-        {
-            "estimate": own["mean"],
-            "mcse": own["mcse"],
-            "bias": share * gap["mean"],
-            "bias_error": share * gap["mcse"],
-            "bias_coarse": (1.0 + share) * gap["mean"],
-            "extrapolated": better["mean"],
-            "error": better["mcse"],
-        }
-    )
+def _draws(samples: Samples, run: str) -> dict[str, np.ndarray]:
+    """One run's draws, float64; a single quantity is called by no name but "position"."""
+    return {
+        name.removeprefix(run).lstrip(".") or "position": np.asarray(draws, np.float64)
+        for name, draws in samples.named().items()
+        if name.split(".")[0] == run
+    }
 
 
-def _identity(draws: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return draws
+def _columns(draws: dict[str, np.ndarray]) -> np.ndarray:
+    """All components, shape (chains, draws, components)."""
+    return np.concatenate([x.reshape(*x.shape[:2], -1) for x in draws.values()], axis=-1)
 
 
-def _squares(draws: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """A series whose means in the two runs differ by the difference of the sds."""
-    pooled = sum(x.std(axis=(0, 1), keepdims=True) for x in (draws, other))
-    center = draws.mean(axis=(0, 1), keepdims=True)
-    return (draws - center) ** 2 / np.where(pooled > 0, pooled, 1.0)
+def _rows(coarse: np.ndarray, fine: np.ndarray, share: float) -> dict[str, np.ndarray]:
+    """Averages and their standard errors."""
+    gap, better = coarse - fine, fine + share * (fine - coarse)
+    return {
+        "estimate": fine.mean(axis=(0, 1)),
+        "mcse": _mcse(fine),
+        "bias": share * gap.mean(axis=(0, 1)),
+        "bias_error": share * _mcse(gap),
+        "bias_coarse": (1.0 + share) * gap.mean(axis=(0, 1)),
+        "extrapolated": better.mean(axis=(0, 1)),
+        "error": _mcse(better),
+    }
+
+
+def _mcse(draws: np.ndarray) -> np.ndarray:
+    """Of the mean, by ArviZ."""
+    from arviz_stats.base.array import array_stats
+
+    mcse: Any = array_stats.mcse
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return mcse(draws, method="mean", chain_axis=0, draw_axis=1)
+
+
+def _squares(coarse: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Series whose means in the two runs differ by the difference of the sds."""
+    pooled = sum(x.std(axis=(0, 1)) for x in (coarse, fine))
+    scale = np.where(pooled > 0, pooled, 1.0)
+
+    def series(draws: np.ndarray) -> np.ndarray:
+        return (draws - draws.mean(axis=(0, 1))) ** 2 / scale
+
+    return series(coarse), series(fine)

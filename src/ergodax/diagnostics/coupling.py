@@ -6,7 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray, PyTree
+from jax import lax
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.kernel import Info, Kernel
@@ -50,36 +51,40 @@ class Coupled(Kernel):
 
     def step(self, key: PRNGKeyArray, state: CoupledState) -> tuple[CoupledState, Info]:
         """`substeps` fine steps, then the coarse one with their noise."""
-        *keys, own = (jax.random.fold_in(key, j) for j in range(self.substeps + 1))
-        fine, drawn, infos = state.fine, [], []
-        for one in keys:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, _numbers(self.substeps + 1))
+
+        def substep(fine: Any, key: PRNGKeyArray) -> tuple[Any, tuple[list[PyTree], Info]]:
             with tree.recorded_normals() as normals:
-                fine, info = self.fine.step(one, fine)
-            drawn.append(normals)
-            infos.append(info)
+                fine, info = self.fine.step(key, fine)
+            return fine, (normals, info)
+
+        # A loop, though it is short: a step is most of the program to be compiled.
+        fine, (drawn, infos) = lax.scan(substep, state.fine, keys[:-1])
         if self.shared:
-            with tree.given_normals([_combined(parts) for parts in zip(*drawn, strict=True)]):
+            with tree.given_normals([_combined(normal) for normal in drawn]):
                 coarse, info = self.coarse.step(keys[0], state.coarse)
         else:
-            coarse, info = self.coarse.step(own, state.coarse)
-        return CoupledState(coarse, fine), _joined([*infos, info])
+            coarse, info = self.coarse.step(keys[-1], state.coarse)
+        return CoupledState(coarse, fine), _joined(infos, info)
 
 
-def _combined(parts: tuple[PyTree, ...]) -> PyTree:
-    """Independent normal trees, summed and scaled to unit variance."""
-    return jax.tree.map(lambda *x: sum(x[1:], start=x[0]) / math.sqrt(len(x)), *parts)
+def _numbers(count: int) -> Int[Array, " numbers"]:
+    return jnp.arange(count, dtype=jnp.int32)
 
 
-def _joined(infos: list[Info]) -> Info:
+def _combined(normals: PyTree) -> PyTree:
+    """Independent normal trees along a leading axis, summed and scaled to unit variance."""
+    return jax.tree.map(lambda x: jnp.sum(x, axis=0) / math.sqrt(len(x)), normals)
+
+
+def _joined(infos: Info, last: Info) -> Info:
     """The coarse step's Info, with what concerns all the steps."""
-    last = infos[-1]
     every = {
-        "finite": jnp.all(jnp.stack([info.finite for info in infos])),
-        "evaluations": sum((info.evaluations for info in infos[1:]), start=infos[0].evaluations),
+        "finite": jnp.all(infos.finite) & last.finite,
+        "evaluations": jnp.sum(infos.evaluations, dtype=jnp.int32) + last.evaluations,
     }
-    feasible = [info.feasible for info in infos if info.feasible is not None]
-    if feasible:
-        every["feasible"] = jnp.all(jnp.stack(feasible))
+    if infos.feasible is not None and last.feasible is not None:
+        every["feasible"] = jnp.all(infos.feasible) & last.feasible
     names = list(every)
     return eqx.tree_at(
         lambda info: [getattr(info, name) for name in names], last, [every[n] for n in names]

@@ -26,6 +26,10 @@ class AbstractTarget(eqx.Module):
         """The gradient of U, in the structure of `position`."""
         return jax.grad(self.potential)(position)
 
+    def _potential_as_checked(self, position: PyTree) -> Float[Array, ""]:
+        """A number with the shape and dtype of U, and its errors."""
+        return self.potential(position)
+
     def check(self, position: PyTree) -> None:
         """Fail with the argument's name where the potential can't be evaluated.
 
@@ -37,7 +41,7 @@ class AbstractTarget(eqx.Module):
             TypeError: they do not return a floating-point scalar.
         """
         try:
-            out = jax.eval_shape(self.potential, position)
+            out = jax.eval_shape(self._potential_as_checked, position)
         except (TypeError, ValueError, LookupError) as error:
             if getattr(error, "ergodax", False):
                 raise

@@ -10,7 +10,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ergodax import tree
+from ergodax.data.source import Source
 from ergodax.target.base import AbstractTarget
+from ergodax.target.passes import minimise
 
 
 class Mode(eqx.Module):
@@ -34,7 +36,6 @@ class Mode(eqx.Module):
     converged: Bool[Array, ""]
 
 
-@eqx.filter_jit
 def find_mode(
     target: AbstractTarget,
     position: PyTree,
@@ -43,6 +44,9 @@ def find_mode(
     tolerance: float = 1e-4,
 ) -> Mode:
     """Minimise the potential by L-BFGS with full gradients (optax).
+
+    Where the data are a source, each evaluation is a pass over it (and the optimiser SciPy's):
+    begin near the minimum, such as at the mode of `source.subset(10_000)`.
 
     Args:
         target: any target.
@@ -55,13 +59,32 @@ def find_mode(
         A Mode; look at `converged`, since nothing is raised where it is False.
     """
     position = tree.freeze(position)
+    if isinstance(getattr(target, "data", None), Source):
+        enough = lambda value: _enough(tolerance, value, position)  # noqa: E731
+        found = minimise(target, position, enough, max_iterations)
+        number = lambda x: jnp.asarray(x, tree.result_dtype(position))  # noqa: E731
+        return Mode(
+            tree.thaw(found.position),
+            number(found.potential),
+            number(found.gradient_norm),
+            jnp.int32(found.iterations),
+            jnp.int32(found.passes),
+            jnp.array(found.gradient_norm <= enough(found.potential)),
+        )
+    return _resident_mode(target, position, max_iterations, tolerance)
+
+
+@eqx.filter_jit
+def _resident_mode(
+    target: AbstractTarget, position: PyTree, max_iterations: int, tolerance: float
+) -> Mode:
     optimiser = optax.lbfgs()
     value_and_gradient = optax.value_and_grad_from_state(target.potential)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         _, state, gradient, count, _ = carry
         value = optax.tree.get(state, "value")
-        enough = tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
+        enough = _enough(tolerance, value, position)
         return (count == 0) | ((count < max_iterations) & (tree.norm(gradient) > enough))
 
     def improve(carry: tuple) -> Any:
@@ -82,5 +105,10 @@ def find_mode(
         x, state, gradient, count, cost = lax.while_loop(unfinished, improve, start)
     value = optax.tree.get(state, "value")
     norm = tree.norm(gradient)
-    enough = tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
+    enough = _enough(tolerance, value, position)
     return Mode(tree.thaw(x), value, norm, count, cost, norm <= enough)
+
+
+def _enough(tolerance: Any, value: Any, position: PyTree) -> Any:
+    """The norm of the gradient that will do."""
+    return tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))

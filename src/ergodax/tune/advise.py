@@ -2,21 +2,22 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.kernel import check_key
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import find_mode
 from ergodax.tune import recipes
+from ergodax.tune.coordinates import flattened
+from ergodax.tune.host import generator
+from ergodax.tune.modes import descend, end, starts_at
 from ergodax.tune.scale import LARGEST_DENSE
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 CHEAP = 1e-4  # seconds of a full gradient that is as cheap as a batch's step
 ILL_CONDITIONED = 100.0
 SPREAD = 3.0  # of the starts of `probe_modes`
+ITERATIONS = 500  # of a descent
 APART = 0.05  # relative distance below which two minima are one
 
 
@@ -269,27 +270,21 @@ def probe_modes(
         raise ValueError(f"restarts must be at least 1, not {restarts!r}. Try 8.")
     if not spread > 0:
         raise ValueError(f"spread must be positive, not {spread!r}. Try 3.")
-    start = tree.freeze(init, "init")
-    flat, unravel = tree.ravel(start)
-    noise = jax.random.normal(check_key(key), (restarts, flat.size), flat.dtype)
-    starts = flat[None, :] + spread * noise.at[0].set(0.0)
-    modes, ends = [], []
-    for k in range(restarts):
-        mode = find_mode(target, tree.thaw(unravel(starts[k])))
-        end = np.asarray(tree.ravel(tree.freeze(mode.position))[0], np.float64)
-        if bool(mode.converged) and np.isfinite(end).all():
-            modes.append(mode)
-            ends.append(end)
-    order = np.argsort([float(mode.potential) for mode in modes])
+    offsets = generator(key).standard_normal((restarts, tree.size(tree.freeze(init, "init"))))
+    offsets[0] = 0.0
+    ends = descend(target, starts_at(init, spread * offsets), ITERATIONS)
+    flat = [flattened(end(ends, k)) for k in range(restarts)]
+    finite = [bool(np.isfinite(x).all()) for x in flat]
+    well = [bool(c) and f for c, f in zip(ends.converged, finite, strict=True)]
+    values = np.asarray(ends.potentials, np.float64)
     chosen: list[int] = []
     found: list[int] = []
-    for k in order:
-        apart = [np.abs(ends[k] - ends[j]).max() for j in chosen]
+    for k in (int(k) for k in np.argsort(values) if well[k]):
+        apart = [np.abs(flat[k] - flat[j]).max() for j in chosen]
         if apart and min(apart) < APART * spread:
             found[int(np.argmin(apart))] += 1
         else:
-            chosen.append(int(k))
+            chosen.append(k)
             found.append(1)
-    values = np.asarray([float(modes[k].potential) for k in chosen])
-    places = tuple(modes[k].position for k in chosen)
-    return Modes(places, values, tuple(found), restarts - len(modes))
+    places = tuple(end(ends, k) for k in chosen)
+    return Modes(places, values[chosen], tuple(found), restarts - sum(well))

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
 from ergodax.target.base import AbstractTarget, Target
 from ergodax.target.posterior import Posterior
+from ergodax.tune.host import on_device
 
 
 class Coordinates(eqx.Module):
@@ -43,18 +46,51 @@ class Coordinates(eqx.Module):
             return offset / self.basis
         return jnp.linalg.solve(self.basis, offset)
 
-    def moved(self, mean: Float[Array, " d"], factor: Float[Array, "..."]) -> "Coordinates":
+    def of_rows(self, positions: PyTree) -> Float[np.ndarray, "rows d"]:
+        """The u of many positions, which have a leading axis; on the host, in double precision."""
+        leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(tree.freeze(positions))]
+        flat = np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
+        offsets = flat - flattened(self.centre)
+        basis = np.asarray(self.basis, np.float64)
+        return offsets / basis if basis.ndim == 1 else np.linalg.solve(basis, offsets.T).T
+
+    def moved(self, mean: Any, factor: Any) -> "Coordinates":
         """The coordinates whose 0 is at u = mean and whose unit steps are the columns of L factor.
 
         Args:
-            mean: the new centre in the present coordinates.
+            mean: the new centre in the present coordinates, shape (d,).
             factor: shape (d, d), or (d,) for a diagonal one.
         """
-        wide = self.basis.ndim == 2 or factor.ndim == 2
-        if not wide:
-            return Coordinates(self.position(mean), self.basis * factor)
-        own, new = (x if x.ndim == 2 else jnp.diag(x) for x in (self.basis, factor))
-        return Coordinates(self.position(mean), own @ new)
+        basis, mean, factor = (np.asarray(x, np.float64) for x in (self.basis, mean, factor))
+        if basis.ndim == factor.ndim == 1:
+            new, step = basis * factor, basis * mean
+        else:
+            own, other = (x if x.ndim == 2 else np.diag(x) for x in (basis, factor))
+            new, step = own @ other, own @ mean
+        centre = unflattened(self.centre, flattened(self.centre) + step)
+        return Coordinates(centre, on_device(new, self.basis.dtype))
+
+
+def flattened(position: PyTree) -> Float[np.ndarray, " d"]:
+    """A position as one vector, on the host."""
+    leaves = jax.tree.leaves(tree.freeze(position))
+    return np.concatenate([np.asarray(x, np.float64).ravel() for x in leaves])
+
+
+def unflattened(position: PyTree, flat: Float[np.ndarray, " d"]) -> PyTree:
+    """A position like another, with these numbers.
+
+    Args:
+        position: for structure, shapes and dtypes.
+        flat: the numbers.
+    """
+    leaves, structure = jax.tree.flatten(tree.freeze(position))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = [
+        on_device(flat[end - leaf.size : end].reshape(leaf.shape), leaf.dtype)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    return tree.thaw(structure.unflatten(parts))
 
 
 class _Composed(eqx.Module):

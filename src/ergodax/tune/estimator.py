@@ -6,17 +6,20 @@ All in round coordinates, where the posterior's scale is 1 and the longest stabl
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ergodax import tree
 from ergodax.data.arrays import num_rows
 from ergodax.gradient import ControlVariate, FullGradient, KnownCovariance, Minibatch
 from ergodax.gradient.expansion import Expansion, remainders
+from ergodax.gradient.scores import SUMS, centred
 from ergodax.recipe.operators import Dense, Diagonal
 from ergodax.target.posterior import Posterior
+from ergodax.tune.haste import in_haste
+from ergodax.tune.host import on_device
 from ergodax.tune.scale import LARGEST_DENSE
 
 LONGEST_STEP = 1.0
@@ -65,10 +68,10 @@ class Plan:
         if self.name == "Minibatch":
             estimator = Minibatch(posterior, n)
         else:
-            centre = jnp.zeros(d, dtype)
+            centre = on_device(np.zeros(d), dtype)
             estimator = ControlVariate(posterior, n, centre, order=1 + ("2" in self.name))
         one = self.covariance if self.covariance.ndim == 1 else np.diag(self.covariance)
-        noise = jnp.asarray(total * (total - n) / n * one, dtype)
+        noise = on_device(total * (total - n) / n * one, dtype)
         return KnownCovariance(estimator, Diagonal(noise))
 
 
@@ -93,8 +96,7 @@ def choose_estimator(
         longest_step: the largest h to consider.
     """
     best, costs = None, {}
-    for name in COSTS:
-        covariance = _covariance(posterior, rows, points, name)
+    for name, covariance in _covariances(posterior, rows, points).items():
         top = covariance.max()
         if covariance.ndim == 2 and np.isfinite(covariance).all():
             top = np.linalg.eigvalsh(covariance)[-1]
@@ -124,34 +126,39 @@ def _cheapest(
     return min(options)
 
 
-def _covariance(
-    posterior: Posterior, rows: PyTree, points: Float[Array, "points d"], name: str
-) -> Float[np.ndarray, "..."]:
-    """Of one example's part of the estimate, averaged over the points."""
+def _covariances(
+    posterior: Posterior, rows: PyTree, points: Float[Array, "points d"]
+) -> dict[str, Float[np.ndarray, "..."]]:
+    """Of one example's part of each estimate, averaged over the points."""
     d = points.shape[1]
-    if name == "FullGradient" or (name.endswith("2") and d > LARGEST_SECOND_ORDER):
-        return np.full(d, 0.0 if name == "FullGradient" else np.inf)
     few = jax.tree.map(lambda x: x[: max(2, NUMBERS // d)], rows)
-    return np.asarray(_score_covariance(posterior, few, points, name), np.float64)
+    measured = {k: np.asarray(v, np.float64) for k, v in _measured(posterior, few, points).items()}
+    unmeasured = {"FullGradient": np.zeros(d), "ControlVariate, order 2": np.full(d, np.inf)}
+    return {name: measured[name] if name in measured else unmeasured[name] for name in COSTS}
 
 
-@eqx.filter_jit
-def _score_covariance(
-    posterior: Posterior, rows: PyTree, points: Float[Array, "points d"], name: str
-) -> Array:
+@in_haste
+def _measured(
+    posterior: Posterior, rows: PyTree, points: Float[Array, "points d"]
+) -> dict[str, Array]:
+    """The covariances of all estimators in one program, which shares what they have in common."""
     d = points.shape[1]
+    structure = "dense" if d <= LARGEST_DENSE else "diagonal"
     zero = jnp.zeros(d, points.dtype)
     # Only the rows' own terms are looked at, so the sums over all data are not needed.
-    bend = Dense(jnp.zeros((d, d), points.dtype)) if name.endswith("2") else None
-    about_zero = Expansion(zero, jnp.zeros((), points.dtype), zero, bend)
+    linear = Expansion(zero, jnp.zeros((), points.dtype), zero)
+    expansions = {"Minibatch": None, "ControlVariate": linear}
+    if d <= LARGEST_SECOND_ORDER:
+        bend = Dense(jnp.zeros((d, d), points.dtype))
+        expansions["ControlVariate, order 2"] = Expansion(zero, linear.value, zero, bend)
 
-    def at(u: Float[Array, " d"]) -> Array:
-        if name == "Minibatch":
-            scores = posterior.per_example_gradients(u, rows)
-        else:
-            scores = remainders(about_zero, posterior, u, rows)[1]
-        scores = scores - jnp.mean(scores, axis=0, keepdims=True)
-        square = scores.T @ scores if d <= LARGEST_DENSE else jnp.sum(scores**2, axis=0)
-        return square / max(1, num_rows(rows) - 1)
+    def scores(about: Expansion | None, u: Float[Array, " d"]) -> Float[Array, "rows d"]:
+        if about is None:
+            return posterior.per_example_gradients(u, rows)
+        return remainders(about, posterior, u, rows)[1]
 
-    return jnp.mean(jax.lax.map(at, points), axis=0)
+    def at(u: Float[Array, " d"]) -> dict[str, Array]:
+        sums = {k: SUMS[structure](centred(scores(e, u))) for k, e in expansions.items()}
+        return tree.scale(1.0 / max(1, num_rows(rows) - 1), sums)  # 0 of a single row
+
+    return jax.tree.map(lambda x: jnp.mean(x, axis=0), jax.lax.map(at, points))

@@ -1,6 +1,5 @@
 """Inference without hyperparameters: choose, check, run until the error is small enough."""
 
-import dataclasses
 import time
 from typing import Any
 
@@ -11,13 +10,16 @@ from jaxtyping import Array, PyTree
 
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
-from ergodax.kernel import check_key
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account, Inference, error_table
+from ergodax.tune.beside import beside, compile_beside
 from ergodax.tune.coordinates import Coordinates, in_coordinates
-from ergodax.tune.nuts import warm_up
+from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.modes import scout
+from ergodax.tune.nuts import Nuts, warm_up
 from ergodax.tune.pilot import Tuned, tune
+from ergodax.tune.scale import LARGEST_DENSE
 from ergodax.tune.start import all_modes, at_modes, check_start, inside, starting_coordinates
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -89,10 +91,17 @@ def infer(
         raise ValueError(f"num_chains must be at least 2, to compare chains, not {num_chains!r}.")
     deadline = time.perf_counter() + max_seconds
     account = Account()
-    key_scale, key_modes, key_tune, key_run = jax.random.split(check_key(key), 4)
+    key_scale, key_modes, key_tune, key_run = split_key(key, 4)
     check_start(target, init)
+    scouts = beside(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
     coordinates = starting_coordinates(target, init, account, key_scale)
-    modes = all_modes(target, init, coordinates, account, key_modes)
+    with account.timing("modes"):
+        modes = all_modes(target, coordinates, scouts.result(), account)
+    if len(modes) > num_chains:
+        account.faults.append(
+            f"{len(modes)} modes were found, and {num_chains} chains can't begin at all of them; "
+            "try more chains"
+        )
     run = (account, accuracy, num_chains, deadline, progress)
     if isinstance(target, Posterior) and target.num_data > SMALL:
         with account.timing("tuning"):
@@ -101,11 +110,11 @@ def infer(
                 coordinates,
                 account,
                 key=key_tune,
+                modes=modes,
                 accuracy=accuracy,
                 num_chains=num_chains,
                 progress=progress,
             )
-        tuned = dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
         return _sample_rounds(tuned, key_run, *run)
     size = target.num_data if isinstance(target, Posterior) else "no"
     account.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
@@ -121,13 +130,19 @@ def _nuts(
     num_chains: int,
     modes: list[PyTree],
 ) -> Tuned:
-    key_start, key_run = jax.random.split(key)
-    shape = (num_chains, coordinates.dimension)
-    offsets = jax.random.normal(key_start, shape)  # BlackJAX wants JAX's own precision
+    key_start, key_run = split_key(key, 2)
+    offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
+    dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
+    offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
     inner = in_coordinates(target, coordinates)
-    starts = inside(inner, at_modes(jnp.zeros_like(offsets), coordinates, modes), offsets)
-    unturned = coordinates.basis.ndim == 1  # correlations are left to the mass
-    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run, dense=unturned)
+    starts = inside(inner, at_modes(centres, coordinates, modes), offsets)
+    d = coordinates.dimension
+    dense = coordinates.basis.ndim == 1 and d <= LARGEST_DENSE  # correlations left to the mass
+    mass = np.eye(d) if dense else np.ones(d)
+    like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype))
+    compiling = compile_beside(like, coordinates, starts, 1, key_start)
+    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run, dense=dense)
+    compiling.exception()  # waits; what failed will fail again where it is needed
     if modes:  # where the long steps of the warm-up may have brought all chains into one
         return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
     return Tuned(kernel, coordinates, last, None, 1, 0)
@@ -147,14 +162,14 @@ def _sample_rounds(
     count, positions = max(DRAWS // num_chains, 500), tuned.starts
     early = -(-tuned.burn_in // tuned.thin)  # draws that are left out
     table = None
-    for number in range(ROUNDS):
+    for key_round in split_key(key, ROUNDS):
         begin = time.perf_counter()
         with account.timing("sampling"):
             part = sample(
                 tuned.kernel,
                 positions=positions,
                 num_steps=(early + count) * tuned.thin,
-                key=jax.random.fold_in(key, number),
+                key=key_round,
                 num_chains=num_chains,
                 thin=tuned.thin,
                 collect=tuned.coordinates.position,
@@ -174,7 +189,7 @@ def _sample_rounds(
             break  # more draws do not take a bias away, and so few would not help
         positions, early = part.final_state.position, 0
     draws = f"{samples.num_draws} draws of each of {num_chains} chains"
-    account.decide("length", draws, f"{number + 1} rounds, thinned by {tuned.thin}")
+    account.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
     divergent = _divergent(samples)
     if divergent > MOST_DIVERGENT:
         account.faults.append(

@@ -1,17 +1,21 @@
-"""Other modes than the one that was found first."""
+"""Modes: descents from many places, and what they say of other modes than the first."""
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior
-from ergodax.tune.coordinates import Coordinates
-from ergodax.tune.scale import some_rows
+from ergodax.tune.coordinates import Coordinates, flattened, unflattened
+from ergodax.tune.haste import in_haste
+from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.rows import some_rows
 
 SPREADS = 1.0, 4.0, 16.0, 64.0  # of the scouts around init, in the position's own units
 PAIRS = 2  # of opposite scouts, at each spread
@@ -19,6 +23,61 @@ ITERATIONS = 100
 ROWS = 2_000  # that stand for all
 FAR = 6.0  # posterior sds at which a mode is another one
 WORSE = 20.0  # in potential: a mode that is worse by more has no weight
+
+
+class Descents(NamedTuple):
+    """Where L-BFGS ended, a leading axis for the starts.
+
+    Attributes:
+        positions: frozen (see `tree.freeze`).
+        potentials: there.
+        converged: whether the gradient fell below the tolerance of `find_mode`.
+    """
+
+    positions: PyTree
+    potentials: Float[Array, " starts"]
+    converged: Bool[Array, " starts"]
+
+
+@in_haste
+def descend(target: AbstractTarget, starts: PyTree, max_iterations: int) -> Descents:
+    """Minimise the potential from each start, one after another: that is the smaller program.
+
+    Args:
+        target: any target.
+        starts: frozen positions along a leading axis.
+        max_iterations: of each descent.
+    """
+
+    def one(start: PyTree) -> Descents:
+        mode = find_mode(target, tree.thaw(start), max_iterations=max_iterations)
+        return Descents(tree.freeze(mode.position), mode.potential, mode.converged)
+
+    return lax.map(one, starts)
+
+
+def starts_at(init: PyTree, offsets: Float[np.ndarray, "starts d"]) -> PyTree:
+    """Frozen positions init + offsets, along a leading axis.
+
+    Args:
+        init: a position.
+        offsets: from there, on the raveled position.
+    """
+    frozen = tree.freeze(init, "init")
+    rows = [tree.freeze(unflattened(frozen, flattened(frozen) + x)) for x in offsets]
+    return jax.tree.map(lambda *x: np.stack(x), *rows)
+
+
+def end(descents: Descents, number: int) -> PyTree:
+    """The position where one of the descents ended.
+
+    Args:
+        descents: from `descend`.
+        number: of the start.
+    """
+    return tree.thaw(
+        jax.tree.map(lambda x: on_device(np.asarray(x)[number], x.dtype), descents.positions)
+    )
 
 
 class _OnRows(AbstractTarget):
@@ -31,62 +90,58 @@ class _OnRows(AbstractTarget):
         return self.posterior.potential_on(position, self.rows)
 
 
-def other_modes(
-    target: AbstractTarget, init: PyTree, coordinates: Coordinates, *, key: PRNGKeyArray
-) -> list[Float[Array, " d"]]:
-    """Modes far from the centre of the coordinates, found by descents from around `init`.
-
-    Pairs of descents begin at init +- s N(0, I) with s from 1 to 64. Where one ends more than six
-    posterior sds from the centre, at a potential that is no more than 20 higher, that is another
-    mode; a sampler that starts at one mode alone might never see it, and its R-hat would not
-    tell. A mode into which no descent leads is not found.
+def scout(target: AbstractTarget, init: PyTree, *, key: PRNGKeyArray) -> Descents:
+    """Descents in pairs that begin at init +- s N(0, I), with s from 1 to 64.
 
     Args:
         target: with data, of which 2,000 rows stand for all, or without.
         init: around which to begin.
+        key: for rows and starts.
+    """
+    key_rows, key_starts = split_key(key, 2)
+    if isinstance(target, Posterior):
+        target = _OnRows(target, some_rows(target, key_rows, ROWS))
+    size = tree.size(tree.freeze(init, "init"))
+    steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, size))
+    steps = (np.asarray(SPREADS)[:, None, None] * steps).reshape(-1, size)
+    return descend(target, starts_at(init, np.concatenate([steps, -steps])), ITERATIONS)
+
+
+def other_modes(
+    target: AbstractTarget, coordinates: Coordinates, descents: Descents
+) -> list[Float[np.ndarray, " d"]]:
+    """Modes far from the centre of the coordinates.
+
+    Where a descent ended more than six posterior sds from the centre, at a potential that is no
+    more than 20 higher, that is another mode; a sampler that starts at one mode alone might never
+    see it, and its R-hat would not tell. A mode into which no descent leads is not found.
+
+    Args:
+        target: with data or without.
         coordinates: round ones.
-        key: for rows and descents.
+        descents: of `scout`.
 
     Returns:
         The u of each.
     """
-    key_rows, key_starts = jax.random.split(key)
-    rows = some_rows(target, key_rows, ROWS)
-    easy, share = target, 1.0
-    if isinstance(target, Posterior):
-        easy = _OnRows(target, rows)
-        share = min(1.0, ROWS / target.num_data)  # of the rows: so much flatter is `easy`
-    flat, unravel = tree.ravel(tree.freeze(init, "init"))
-    shape = PAIRS * len(SPREADS), flat.size
-    steps = jnp.repeat(jnp.asarray(SPREADS, flat.dtype), PAIRS)[:, None]
-    steps = steps * jax.random.normal(key_starts, shape, flat.dtype)
-    starts = flat[None, :] + jnp.concatenate([steps, -steps])
-    descents = _descend(easy, target, coordinates, jax.vmap(unravel)(starts))
-    ends, values = (np.asarray(x, np.float64) for x in descents)
-    centre = float(_potential(target, coordinates.position(jnp.zeros(coordinates.dimension))))
+    share = min(1.0, ROWS / target.num_data) if isinstance(target, Posterior) else 1.0
+    ends = coordinates.of_rows(descents.positions)  # on the rows all is flatter by the share
+    d = coordinates.dimension
+    far = (FAR + np.sqrt(d)) / np.sqrt(share)
+    away = np.flatnonzero(np.isfinite(ends).all(axis=1) & (np.linalg.norm(ends, axis=1) > far))
+    if not away.size:
+        return []
+    positions = [end(descents, int(k)) for k in away]
+    values = [float(_potential(target, position)) for position in positions]
+    limit = float(_potential(target, coordinates.centre)) + WORSE + d / share
     found: list[np.ndarray] = []
-    for u, value in sorted(zip(ends, values, strict=True), key=lambda pair: float(pair[1])):
-        if not (np.isfinite(u).all() and value < centre + WORSE + u.size / share):
-            continue
-        seen = [np.zeros_like(u), *found]
-        if min(np.linalg.norm(u - v) for v in seen) > (FAR + np.sqrt(u.size)) / np.sqrt(share):
+    for k in np.argsort(values):
+        u = ends[away[k]]
+        if values[k] < limit and all(np.linalg.norm(u - v) > far for v in found):
             found.append(u)
-    return [jnp.asarray(u, coordinates.basis.dtype) for u in found]
+    return found
 
 
 @eqx.filter_jit
 def _potential(target: AbstractTarget, position: PyTree) -> Float[Array, ""]:
     return target.potential(tree.freeze(position))
-
-
-@eqx.filter_jit
-def _descend(
-    easy: AbstractTarget, target: AbstractTarget, coordinates: Coordinates, starts: PyTree
-) -> tuple[Float[Array, "scouts d"], Float[Array, " scouts"]]:
-    """The u of the ends, and the potential there."""
-
-    def one(start: PyTree) -> tuple[Array, Array]:
-        end = find_mode(easy, start, max_iterations=ITERATIONS).position
-        return coordinates.of(end), target.potential(tree.freeze(end))
-
-    return jax.vmap(one)(starts)

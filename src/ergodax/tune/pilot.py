@@ -1,22 +1,26 @@
 """A pilot run: correct the coordinates, then find the step whose measured bias is small enough."""
 
 import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport, bias
 from ergodax.errors import DivergenceError
 from ergodax.sampler.nogin import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
+from ergodax.tune.beside import compile_beside
 from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
-from ergodax.tune.scale import draws_coordinates, some_rows
+from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.rows import some_rows
+from ergodax.tune.scale import draws_coordinates
+from ergodax.tune.start import at_modes
 
 FRICTION = 1.0  # which makes a round posterior's draws least correlated, whatever the step
 PILOT_DRAWS = 500  # of each chain
@@ -54,6 +58,7 @@ def tune(
     account: Account,
     *,
     key: PRNGKeyArray,
+    modes: Sequence[PyTree] = (),
     accuracy: float = 0.05,
     num_chains: int = 4,
     progress: bool = True,
@@ -65,6 +70,8 @@ def tune(
         coordinates: round ones, as far as is known.
         account: is told the decisions.
         key: a key of `jax.random.key`.
+        modes: positions of all of them where there are several: the noise is measured at each,
+            since control variates about one are none at another.
         accuracy: the bias of the step shall be below half of it, in posterior sds.
         num_chains: of the pilot runs.
         progress: show bars.
@@ -72,17 +79,18 @@ def tune(
     Raises:
         DivergenceError: the chains leave the finite numbers however short the step.
     """
-    keys = iter(jax.random.split(key, 3 + ATTEMPTS))
-    rows = some_rows(posterior, next(keys), SCORES)
-    shape = POINTS, coordinates.dimension
-    points = jax.random.normal(next(keys), shape, coordinates.basis.dtype)
-    pilot = _Pilot(num_chains, progress)
+    key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
+    rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
+    points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
+    pilot, compiling = _Pilot(num_chains, progress), _Compiling(num_chains)
     longest, best = LONGEST_STEP, None
-    for _ in range(ATTEMPTS):
-        coordinates, plan = _planned(posterior, coordinates, rows, points, longest)
-        gradient = plan.build(in_round(posterior, coordinates), coordinates.basis.dtype)
+    for key_run in keys:
+        places = at_modes(on_device(points, dtype), coordinates, modes)
+        coordinates, plan = _planned(posterior, coordinates, rows, places, longest)
+        gradient = plan.build(in_round(posterior, coordinates), dtype)
+        compiling.begin(plan, gradient, coordinates, key_run)
         try:
-            report = pilot.run(gradient, plan.step_size, coordinates, next(keys))
+            report = pilot.run(gradient, plan.step_size, coordinates, key_run)
         except DivergenceError:
             longest, points = 0.25 * plan.step_size, 0.5 * points
             continue
@@ -92,9 +100,9 @@ def tune(
         account.decide("pilot", _plan_text(plan), figures)
         best = gradient, coordinates, report, plan
         if not (ROUND[0] < sds.min() and sds.max() < ROUND[1]):
-            changed = draws_coordinates(coordinates, draws)
-            points = _places(changed, coordinates, draws)
-            coordinates = changed
+            coordinates = draws_coordinates(coordinates, draws)
+            # Some of the draws: places at which the noise will be measured again.
+            points = _round_draws(coordinates, report)[:: max(1, len(draws) // POINTS)][:POINTS]
         elif bound < 0.5 * accuracy:
             break
         elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:
@@ -110,7 +118,9 @@ def tune(
             state=None,
             samples=None,
         )
-    return _tuned(*best, account, next(keys), num_chains)
+    compiling.wait(best[-1])
+    tuned = _tuned(*best, account, key_starts, num_chains)
+    return dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
 
 
 def _planned(
@@ -125,8 +135,7 @@ def _planned(
     if plan.covariance.ndim == 1:
         return coordinates, plan
     values, vectors = np.linalg.eigh(plan.covariance)
-    zero = jnp.zeros(coordinates.dimension, coordinates.basis.dtype)
-    rotated = coordinates.moved(zero, jnp.asarray(vectors, coordinates.basis.dtype))
+    rotated = coordinates.moved(np.zeros(len(vectors)), vectors)
     return rotated, dataclasses.replace(plan, covariance=np.maximum(values, 0.0))
 
 
@@ -154,10 +163,10 @@ class _Pilot:
     def run(
         self, gradient: Any, step_size: float, coordinates: Coordinates, key: PRNGKeyArray
     ) -> BiasReport:
-        relaxation = max(1, round(1.0 / step_size))
+        relaxation = _relaxation(step_size)
         return bias(
             lambda h: nogin(gradient, h, FRICTION),
-            jnp.zeros(coordinates.dimension, coordinates.basis.dtype),
+            on_device(np.zeros(coordinates.dimension), coordinates.basis.dtype),
             step_size,
             self.draws * relaxation,
             key=key,
@@ -170,19 +179,53 @@ class _Pilot:
         )
 
 
+class _Compiling:
+    """Compiles the sampling program while the pilot runs, which uses another.
+
+    Args:
+        num_chains: of the program.
+    """
+
+    def __init__(self, num_chains: int) -> None:
+        self.num_chains = num_chains
+        self.begun: dict[tuple, Future] = {}
+
+    def begin(self, plan: Plan, gradient: Any, coordinates: Coordinates, key: PRNGKeyArray) -> None:
+        """Start, unless a plan that differs in numbers alone has been seen.
+
+        Args:
+            plan: the kernel's.
+            gradient: built by it.
+            coordinates: of the kernel.
+            key: any.
+        """
+        if _structure(plan) in self.begun:
+            return
+        shape = self.num_chains, coordinates.dimension
+        starts = on_device(np.zeros(shape), coordinates.basis.dtype)
+        kernel = nogin(gradient, plan.step_size, FRICTION)
+        relaxation = _relaxation(plan.step_size)
+        self.begun[_structure(plan)] = compile_beside(kernel, coordinates, starts, relaxation, key)
+
+    def wait(self, plan: Plan) -> None:
+        """Until the plan's program is there; what failed will fail again where it is needed."""
+        self.begun[_structure(plan)].exception()
+
+
+def _structure(plan: Plan) -> tuple:
+    """What of a plan decides which program samples."""
+    return plan.name, plan.batch_size, _relaxation(plan.step_size) > 1
+
+
+def _relaxation(step_size: float) -> int:
+    """Steps to a draw."""
+    return max(1, round(1.0 / step_size))
+
+
 def _round_draws(coordinates: Coordinates, report: BiasReport) -> Float[np.ndarray, "draws d"]:
     """The u of the coarser run's draws, all chains together."""
-    positions = tree.freeze(report.samples.position["coarse"])
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), positions)
-    return np.asarray(jax.jit(jax.vmap(coordinates.of))(flat), np.float64)
-
-
-def _places(
-    new: Coordinates, old: Coordinates, draws: Float[np.ndarray, "draws d"]
-) -> Float[Array, "points d"]:
-    """Some of the draws in the new coordinates, where the noise will be measured again."""
-    few = draws[:: max(1, len(draws) // POINTS)][:POINTS]
-    return jax.vmap(lambda u: new.of(old.position(u)))(jnp.asarray(few, old.basis.dtype))
+    chains = report.samples.position["coarse"]
+    return coordinates.of_rows(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chains))
 
 
 def _tuned(
@@ -200,8 +243,8 @@ def _tuned(
     bound = f"bias at most {report.worst(coarse=True):.2g} sd, by steps {h:.3g} and {h / 2:.3g}"
     account.decide("sampler", f"NOGIN, step {h:.3g} in round coordinates", bound)
     shape, dtype = (num_chains, coordinates.dimension), coordinates.basis.dtype
-    starts = 2.0 * jax.random.normal(key, shape, dtype)
-    relaxation = max(1, round(1.0 / h))
+    starts = on_device(2.0 * generator(key).standard_normal(shape), dtype)
+    relaxation = _relaxation(h)
     kernel = nogin(gradient, h, FRICTION)
     return Tuned(kernel, coordinates, starts, report, relaxation, RELAXATIONS * relaxation)
 

@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import take
-from ergodax.data.permutation import Permutation
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
-from ergodax.tune.coordinates import Coordinates
-from ergodax.tune.whiten import whiten
+from ergodax.tune.coordinates import Coordinates, unflattened
+from ergodax.tune.gaussian import averaged_gaussian
+from ergodax.tune.host import on_device
+from ergodax.tune.rows import some_rows
 
 LARGEST_DENSE = 1024  # dimensions, beyond which only a diagonal is kept
 LARGEST_AVERAGED = 512
@@ -25,7 +25,7 @@ def round_coordinates(target: AbstractTarget, mode: PyTree, *, key: PRNGKeyArray
     """Coordinates in which the posterior has mean 0 and scale 1, as far as curvature can tell.
 
     With data and up to 512 dimensions the curvature is averaged over the Gaussian that it defines
-    (`tune.whiten`), since at the mode of a model that fits well it may vanish; otherwise it is
+    (`tune.gaussian`), since at the mode of a model that fits well it may vanish; otherwise it is
     that at the mode.
 
     Args:
@@ -36,11 +36,11 @@ def round_coordinates(target: AbstractTarget, mode: PyTree, *, key: PRNGKeyArray
     small = tree.size(tree.freeze(mode)) <= LARGEST_AVERAGED
     if isinstance(target, Posterior) and small:
         try:
-            gaussian = whiten(target, mode, 1, key=key)
+            gaussian = averaged_gaussian(target, mode, key=key)
         except ValueError:  # not positive definite
             return curvature_coordinates(target, mode, key=key)
-        _, unravel = tree.ravel(tree.freeze(mode))
-        return Coordinates(tree.thaw(unravel(gaussian.centre)), gaussian.basis)
+        basis = on_device(gaussian.basis, tree.result_dtype(tree.freeze(mode)))
+        return Coordinates(unflattened(mode, gaussian.centre), basis)
     return curvature_coordinates(target, mode, key=key)
 
 
@@ -61,18 +61,18 @@ def curvature_coordinates(
         max_rows: how many of them.
     """
     centre = tree.freeze(centre, "centre")
-    flat, _ = tree.ravel(centre)
+    dtype = tree.result_dtype(centre)
     rows = some_rows(target, key, max_rows)
-    if flat.size > LARGEST_DENSE:
+    if tree.size(centre) > LARGEST_DENSE:
         square = np.asarray(_mean_squares(target, centre, rows, key), np.float64)
         basis = 1.0 / np.sqrt(_raised(square, WIDEST**-2))
-        return Coordinates(tree.thaw(centre), jnp.asarray(basis, flat.dtype))
+        return Coordinates(tree.thaw(centre), on_device(basis, dtype))
     hessian = np.asarray(_hessian(target, centre, rows), np.float64)
     units = _units(hessian)
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T) * np.outer(units, units))
-    values = _raised(values, ROUNDINGS * float(jnp.finfo(flat.dtype).eps))
+    values = _raised(values, ROUNDINGS * float(jnp.finfo(dtype).eps))
     basis = units[:, None] * vectors / np.sqrt(values)
-    return Coordinates(tree.thaw(centre), jnp.asarray(basis, flat.dtype))
+    return Coordinates(tree.thaw(centre), on_device(basis, dtype))
 
 
 def _units(hessian: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
@@ -102,7 +102,6 @@ def draws_coordinates(coordinates: Coordinates, draws: Float[np.ndarray, "draws 
             draws there are a dimension; beyond 1,024 dimensions only the diagonal is used.
     """
     mean, count, d = draws.mean(axis=0), *draws.shape
-    dtype = coordinates.basis.dtype
     variance = np.maximum(draws.var(axis=0), 1e-12)
     if d > LARGEST_DENSE:
         factor = np.sqrt(variance)
@@ -110,24 +109,7 @@ def draws_coordinates(coordinates: Coordinates, draws: Float[np.ndarray, "draws 
         kept = count / (count + 5.0 * d)
         covariance = kept * np.atleast_2d(np.cov(draws.T)) + (1.0 - kept) * np.diag(variance)
         factor = np.linalg.cholesky(covariance)
-    return coordinates.moved(jnp.asarray(mean, dtype), jnp.asarray(factor, dtype))
-
-
-def some_rows(target: AbstractTarget, key: PRNGKeyArray, max_rows: int) -> PyTree:
-    """Random rows of the data, all of them where there are no more; None without data.
-
-    Args:
-        target: a Posterior, or a target without data.
-        key: for the rows.
-        max_rows: at most so many.
-    """
-    if not isinstance(target, Posterior):
-        return None
-    if target.num_data <= max_rows:
-        return target.data
-    permutation = Permutation(target.num_data)
-    rows = permutation(permutation.draw(key), jnp.arange(max_rows, dtype=jnp.int32))
-    return take(target.data, rows)
+    return coordinates.moved(mean, factor)
 
 
 def _potential(target: AbstractTarget, position: PyTree, rows: PyTree) -> Float[Array, ""]:

@@ -1,17 +1,20 @@
 """Where chains begin, and in what coordinates."""
 
-import equinox as eqx
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import find_mode
 from ergodax.tune.account import Account
-from ergodax.tune.coordinates import Coordinates
-from ergodax.tune.modes import other_modes
+from ergodax.tune.coordinates import Coordinates, flattened
+from ergodax.tune.haste import in_haste
+from ergodax.tune.host import on_device
+from ergodax.tune.modes import Descents, other_modes
 from ergodax.tune.scale import round_coordinates
 
 HALVINGS = 10  # of a start that lies where the density is not finite
@@ -27,16 +30,22 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
     """
     position = tree.freeze(init, "init")
     target.check(position)
-    value, gradient = target.value_and_gradient(position)
-    if not (bool(jnp.isfinite(value)) and bool(tree.all_finite(gradient))):
+    value, finite = in_haste(_look)(target, position)
+    if not bool(finite):
         raise ValueError(
             f"init: the log density there is {-float(value):g}, and it and its gradient must be "
             "finite. Try a position inside the support, or unconstrained parameters."
         )
 
 
+def _look(target: AbstractTarget, position: PyTree) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """The potential, and whether it and its gradient are finite."""
+    found = target.value_and_gradient(position)
+    return found[0], tree.all_finite(found)
+
+
 def starting_coordinates(
-    target: AbstractTarget, init: PyTree, account: Account, key: Array
+    target: AbstractTarget, init: PyTree, account: Account, key: PRNGKeyArray
 ) -> Coordinates:
     """Round coordinates at the mode, or plain ones where there is none.
 
@@ -49,9 +58,7 @@ def starting_coordinates(
     with account.timing("mode"):
         mode = jax.block_until_ready(find_mode(target, init))
     ok = bool(mode.converged)
-    finite = bool(jnp.isfinite(mode.potential)) and bool(
-        tree.all_finite(tree.freeze(mode.position))
-    )
+    finite = bool(np.isfinite(np.append(flattened(mode.position), mode.potential)).all())
     account.decide(
         "start",
         "the mode" if ok else ("where L-BFGS stopped" if finite else "init"),
@@ -60,10 +67,9 @@ def starting_coordinates(
     with account.timing("scale"):
         centre = mode.position if finite else init
         coordinates = round_coordinates(target, centre, key=key)
-    if not bool(jnp.all(jnp.isfinite(coordinates.basis))):
-        coordinates = Coordinates(init, jnp.ones(coordinates.dimension))
+    if not np.isfinite(coordinates.basis).all():
         account.decide("coordinates", "the position's own", "the curvature is not finite")
-        return coordinates
+        return Coordinates(init, jnp.ones(coordinates.dimension))
     kind = (
         "averaged Hessian" if coordinates.basis.ndim == 2 else "diagonal of the Fisher information"
     )
@@ -72,44 +78,41 @@ def starting_coordinates(
     account.decide(
         "coordinates", f"by the {kind}", f"scales {sizes.min():.2g} to {sizes.max():.2g}"
     )
-    flat, _ = tree.ravel(tree.freeze(coordinates.centre))
-    grain = np.abs(np.asarray(flat, np.float64)) * float(jnp.finfo(flat.dtype).eps)
+    dtype = tree.result_dtype(tree.freeze(coordinates.centre))
+    grain = np.abs(flattened(coordinates.centre)) * float(jnp.finfo(dtype).eps)
     if (grain > COARSEST * sizes).any():
         account.faults.append(
-            f"{flat.dtype} resolves a component to no better than {np.max(grain / sizes):.2g} "
+            f"{dtype} resolves a component to no better than {np.max(grain / sizes):.2g} "
             "posterior sds; try jax_enable_x64, or subtract a constant from the parameter"
         )
     return coordinates
 
 
 def all_modes(
-    target: AbstractTarget, init: PyTree, coordinates: Coordinates, account: Account, key: Array
+    target: AbstractTarget, coordinates: Coordinates, descents: Descents, account: Account
 ) -> list[PyTree]:
     """The positions of all modes where there are several, else none.
 
     Args:
         target: with data or without.
-        init: around which to search.
         coordinates: round ones.
+        descents: of `scout`.
         account: is told.
-        key: for the search.
     """
-    with account.timing("modes"):
-        others = other_modes(target, init, coordinates, key=key)
+    others = other_modes(target, coordinates, descents)
     if not others:
         return []
-    zero = jnp.zeros(coordinates.dimension, coordinates.basis.dtype)
-    far = min(float(jnp.linalg.norm(u)) for u in others)
     account.decide(
         "modes",
         f"chains begin at {len(others) + 1}",
-        f"the nearest other is {far:.3g} posterior sds from the first",
+        f"the nearest other is {min(map(np.linalg.norm, others)):.3g} posterior sds from the first",
     )
-    return [coordinates.position(u) for u in (zero, *others)]
+    places = on_device([np.zeros(coordinates.dimension), *others], coordinates.basis.dtype)
+    return [coordinates.position(u) for u in places]
 
 
 def at_modes(
-    starts: Float[Array, "chains d"], coordinates: Coordinates, modes: list[PyTree]
+    starts: Float[Array, "chains d"], coordinates: Coordinates, modes: Sequence[PyTree]
 ) -> Float[Array, "chains d"]:
     """The starts, moved from the centre to the modes in turn where there are several.
 
@@ -134,10 +137,11 @@ def inside(
         centres: of each chain.
         offsets: from there.
     """
-    look = eqx.filter_jit(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
+    look = in_haste(jax.vmap(lambda u: _look(target, u)[1]))
+    middle, steps = np.asarray(centres), np.asarray(offsets)
     for _ in range(HALVINGS):
-        inside = look(centres + offsets)
-        if bool(jnp.all(inside)):
+        inside = np.asarray(look(jax.device_put(middle + steps)))
+        if inside.all():
             break
-        offsets = jnp.where(inside[:, None], offsets, 0.5 * offsets)
-    return centres + offsets
+        steps = np.where(inside[:, None], steps, 0.5 * steps)
+    return jax.device_put(middle + steps)

@@ -1,41 +1,30 @@
 """Coordinates in which a posterior is round and its gradient noise is diagonal.
 
 Let H be the Hessian of the potential and V the covariance of the minibatch gradient, both
-averaged over a Gaussian approximation N(centre, H^-1) of the posterior. The generalised
-eigenvectors V w = lambda H w, scaled so that w^T H w = 1, are the columns of a matrix L. In
-the coordinates u, position = centre + L u, the averaged Hessian is the identity and the averaged
-noise covariance is diag(lambda): one step size suits every direction, and the noise can be
-compensated at the cost of an elementwise product.
-
-H and V at the mode alone would not do: where a model fits its data well, both vanish there
-and nowhere else. A Gaussian whose precision is the Hessian averaged over it, and at whose
-centre the averaged gradient vanishes, is the fixed point of Gaussian variational inference
-(Opper and Archambeau, 2009); a few rounds of averaging, begun at the mode, come near it.
+averaged over a Gaussian approximation N(centre, H^-1) of the posterior (`tune.gaussian`). The
+generalised eigenvectors V w = lambda H w, scaled so that w^T H w = 1, are the columns of a
+matrix L. In the coordinates u, position = centre + L u, the averaged Hessian is the identity and
+the averaged noise covariance is diag(lambda): one step size suits every direction, and the noise
+can be compensated at the cost of an elementwise product.
 """
 
-from typing import Any
-
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import take
-from ergodax.data.permutation import Permutation
+from ergodax.gradient.scores import sample_covariance
 from ergodax.target.posterior import Posterior
-
-BLOCK = 4096  # examples at a time, which bounds the memory for their gradients
+from ergodax.tune.gaussian import averaged_gaussian
+from ergodax.tune.host import on_device
 
 
 class Whitening(eqx.Module):
     """The affine map position = centre + basis u.
 
     Attributes:
-        centre: the raveled mode, shape (d,).
+        centre: of the posterior, raveled, shape (d,).
         basis: L, shape (d, d).
         noise: lambda, shape (d,): the variances of the minibatch gradient in the coordinates u.
     """
@@ -71,92 +60,19 @@ def whiten(
     Raises:
         ValueError: the Hessian is not positive definite: not a mode, or a flat direction.
     """
-    key_rows, key_draws = jax.random.split(key)
-    flat, unravel = tree.ravel(tree.freeze(mode))
-    permutation = Permutation(posterior.num_data)
-    few = jnp.arange(min(max_rows, posterior.num_data))
-    rows = take(posterior.data, permutation(permutation.draw(key_rows), few))
-    gaussian = _Gaussian(posterior, unravel, rows, flat)
-    for k in range(num_rounds):
-        gaussian.improve(jax.random.fold_in(key_draws, k), num_pairs)
+    gaussian = averaged_gaussian(
+        posterior, mode, key=key, num_pairs=num_pairs, num_rounds=num_rounds, max_rows=max_rows
+    )
     n, total = batch_size, posterior.num_data
-    scores = np.mean([score_covariance(posterior, x, rows) for x in gaussian.points], axis=0)
-    factor = _cholesky(gaussian.hessian)
-    values, basis = scipy.linalg.eigh(total * (total - n) / n * scores, factor @ factor.T)
+    covariances = [_score_covariance(posterior, x, gaussian.rows) for x in gaussian.points]
+    scores = np.mean([np.asarray(x, np.float64) for x in covariances], axis=0)
+    values, basis = scipy.linalg.eigh(total * (total - n) / n * scores, gaussian.hessian)
     noise = np.clip(values, 0.0, None)
-    return Whitening(*(jnp.asarray(x, flat.dtype) for x in (gaussian.centre, basis, noise)))
-
-
-class _Gaussian:
-    """N(centre, hessian^-1), and the points that it was last averaged over."""
-
-    def __init__(self, posterior: Posterior, unravel: Any, rows: PyTree, mode: Array) -> None:
-        self.posterior, self.unravel, self.rows = posterior, unravel, rows
-        self.centre = np.asarray(mode, np.float64)
-        self.dtype = mode.dtype
-        # The rows are a sample, whose gradient at the mode is not zero as the whole data's is.
-        self.offset, self.hessian = self._derivatives(self._point(self.centre))
-        self.points: list[PyTree] = []
-
-    def improve(self, key: PRNGKeyArray, num_pairs: int) -> None:
-        """Average gradient and Hessian over antithetic draws; take a Newton step with them."""
-        normal = np.asarray(jax.random.normal(key, (self.centre.size, num_pairs)), np.float64)
-        factor = _cholesky(self.hessian)
-        offsets = scipy.linalg.solve_triangular(factor.T, normal, lower=False).T
-        self.points = [self._point(self.centre + s * x) for x in offsets for s in (1.0, -1.0)]
-        gradients, hessians = zip(*(self._derivatives(x) for x in self.points), strict=True)
-        self.hessian = np.mean(hessians, axis=0)
-        step = np.mean(gradients, axis=0) - self.offset
-        self.centre = self.centre - scipy.linalg.cho_solve((_cholesky(self.hessian), True), step)
-
-    def _point(self, x: np.ndarray) -> PyTree:
-        return self.unravel(jnp.asarray(x, self.dtype))
-
-    def _derivatives(self, point: PyTree) -> tuple[np.ndarray, np.ndarray]:
-        gradient, hessian = derivatives(self.posterior, point, self.rows)
-        return np.asarray(gradient, np.float64), np.asarray(hessian, np.float64)
-
-
-def _cholesky(hessian: np.ndarray) -> np.ndarray:
-    try:
-        return np.linalg.cholesky(0.5 * (hessian + hessian.T))
-    except np.linalg.LinAlgError as error:
-        raise ValueError(
-            "the Hessian at this position is not positive definite, so it is not a mode or the "
-            "posterior is flat in some direction; find the mode first or tighten the prior."
-        ) from error
+    dtype = tree.result_dtype(tree.freeze(mode))
+    return Whitening(*(on_device(x, dtype) for x in (gaussian.centre, basis, noise)))
 
 
 @eqx.filter_jit
-def derivatives(
-    posterior: Posterior, position: PyTree, rows: PyTree
-) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """Gradient and Hessian of U on the raveled position, estimated from some rows."""
-    flat, unravel = tree.ravel(position)
-
-    def gradient(x: Float[Array, " d"]) -> Float[Array, " d"]:
-        return jax.grad(lambda x: posterior.potential_on(unravel(x), rows))(x)
-
-    def column(direction: Float[Array, " d"]) -> Float[Array, " d"]:
-        return jax.jvp(gradient, (flat,), (direction,))[1]
-
-    return gradient(flat), lax.map(column, jnp.eye(flat.size, dtype=flat.dtype))
-
-
-def score_covariance(posterior: Posterior, position: PyTree, rows: PyTree) -> np.ndarray:
-    """S_1, the covariance of the rows' scores with denominator (rows - 1), in blocks."""
-    total = jax.tree.leaves(rows)[0].shape[0]
-    first: Any = 0.0
-    second: Any = 0.0
-    for begin in range(0, total, BLOCK):
-        block = jax.tree.map(lambda x, b=begin: x[b : b + BLOCK], rows)
-        one, two = _score_sums(posterior, position, block)
-        first, second = first + np.asarray(one, float), second + np.asarray(two, float)
-    return (second - np.outer(first, first) / total) / max(total - 1, 1)
-
-
-@eqx.filter_jit
-def _score_sums(posterior: Posterior, position: PyTree, batch: PyTree) -> tuple[Array, Array]:
-    scores = posterior.per_example_gradients(position, batch)
-    flat = jax.vmap(lambda score: tree.ravel(score)[0])(scores)
-    return jnp.sum(flat, axis=0), flat.T @ flat
+def _score_covariance(posterior: Posterior, position: PyTree, rows: PyTree) -> Float[Array, "d d"]:
+    """S_1, the covariance of the rows' scores."""
+    return sample_covariance(posterior.per_example_gradients(position, rows), "dense")

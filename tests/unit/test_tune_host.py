@@ -1,0 +1,83 @@
+"""What is made on the host: keys, numbers, and work in another thread."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from ergodax.tune.beside import beside
+from ergodax.tune.host import generator, on_device, split_key
+
+KEY = jax.random.key(9)
+
+
+def words(keys):
+    return [tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys]
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_keys_are_distinct_and_of_the_same_kind(impl):
+    key = jax.random.key(3, impl=impl)
+    keys = split_key(key, 1_000)
+    assert len(set(words([key, *keys]))) == 1_001
+    assert words(keys) == words(split_key(key, 1_000))
+    assert {jax.random.key_impl(k) for k in keys} == {jax.random.key_impl(key)}
+    float(jax.random.normal(keys[0]))  # a key like any other
+
+
+def test_raw_keys_are_keys():
+    raw = jax.random.PRNGKey(9)
+    assert words(split_key(raw, 2)) == words(split_key(KEY, 2))
+    with pytest.raises(TypeError, match="key must be one key"):
+        split_key(jnp.zeros(3), 2)
+
+
+def test_generators_of_different_keys_are_independent():
+    draws = np.stack([generator(key).standard_normal(1_000) for key in [KEY, *split_key(KEY, 20)]])
+    np.testing.assert_array_equal(draws[0], generator(KEY).standard_normal(1_000))
+    correlations = np.triu(np.corrcoef(draws), 1) * np.sqrt(1_000)
+    assert np.abs(correlations).max() < scipy.stats.norm.isf(1e-6 / 2 / 210)
+    assert scipy.stats.kstest(draws.ravel(), "norm").pvalue > 1e-6
+
+
+def test_nothing_is_compiled():
+    compiled = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        generator(split_key(KEY, 7)[3]).standard_normal(17)
+        on_device(np.ones((3, 19)), jnp.float32)
+        assert not compiled
+        jnp.ones((3, 19))  # the negative control
+        assert compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_arrays_are_copies():
+    mine = np.zeros(64)
+    theirs = on_device(mine, jnp.float32)
+    mine[:] = 1.0
+    np.testing.assert_array_equal(theirs, 0.0)
+    assert theirs.dtype == jnp.float32
+
+
+def test_a_thread_has_the_settings_of_its_caller():
+    def settings():
+        return jnp.zeros(()).dtype, jax.config.jax_numpy_dtype_promotion
+
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        inside, here = beside(settings).result(), settings()
+    assert inside == here != settings()
+    assert inside[0] == jnp.float64
+    assert beside(settings).result() == settings()
+
+
+def test_what_a_thread_raises_is_raised_where_its_result_is_asked_for():
+    with pytest.raises(ZeroDivisionError):
+        beside(lambda: 1 / 0).result()

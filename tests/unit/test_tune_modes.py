@@ -1,0 +1,81 @@
+"""Other modes: found by descents, told from the first, and no others."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import ergodax as ex
+from ergodax.tune.coordinates import Coordinates
+from ergodax.tune.modes import PAIRS, SPREADS, descend, end, other_modes, scout, starts_at
+
+KEY = jax.random.key(4)
+SCOUTS = 2 * PAIRS * len(SPREADS)
+
+
+def two_modes(apart, worse=0.0):
+    """Unit normals at -apart and apart in every coordinate, the second lower in weight."""
+
+    def potential(x):
+        low, high = (-0.5 * jnp.sum((x - m) ** 2) for m in (-apart, apart))
+        return -jnp.logaddexp(low, high - worse)
+
+    return ex.Target(potential)
+
+
+def found(target, d, centre):
+    coordinates = Coordinates(jnp.full(d, centre), jnp.ones(d))
+    return other_modes(target, coordinates, scout(target, jnp.full(d, centre), key=KEY))
+
+
+def test_the_other_of_two_is_found():
+    (u,) = found(two_modes(6.0), 1, 6.0)
+    np.testing.assert_allclose(u, -12.0, atol=0.1)
+
+
+def test_in_many_dimensions_far_is_farther():
+    """The typical distance of a draw from its mode, 32, tells of no other mode; 50 does."""
+    d = 1_025
+    split = two_modes(25.0)
+    target = ex.Target(lambda x: split.potential(x[0]) + 0.5 * jnp.sum(x[1:] ** 2))
+    descents = scout(target, jnp.zeros(d), key=KEY)  # in pairs, so to both sides
+    (u,) = other_modes(target, Coordinates(25.0 * jnp.eye(1, d)[0], jnp.ones(d)), descents)
+    np.testing.assert_allclose(u, -50.0 * np.eye(1, d)[0], atol=0.1)
+    assert not other_modes(target, Coordinates(jnp.zeros(d), jnp.ones(d)), descents)
+
+
+def test_the_only_mode_is_no_other():
+    assert found(ex.Target(lambda x: 0.5 * jnp.sum((x - 6.0) ** 2)), 3, 6.0) == []
+
+
+def test_a_mode_without_weight_is_none():
+    assert found(two_modes(6.0, worse=-40.0), 1, 6.0) == []  # it is the other that is worse
+    assert len(found(two_modes(6.0, worse=-5.0), 1, 6.0)) == 1
+
+
+def test_near_modes_are_one():
+    assert found(two_modes(2.5), 1, 2.5) == []
+
+
+def test_scouts_come_in_pairs_and_some_rows_stand_for_all():
+    def log_likelihood(w, x):
+        return -0.05 * jnp.sum((x - w**2) ** 2)
+
+    target = ex.Posterior(lambda w: 0.0 * jnp.sum(w), log_likelihood, jnp.ones(2_500))
+    descents = scout(target, jnp.ones(1), key=KEY)
+    ends = np.asarray(descents.positions)
+    assert ends.shape == (SCOUTS, 1) and descents.potentials.shape == (SCOUTS,)
+    np.testing.assert_allclose(np.abs(ends), 1.0, atol=1e-2)
+    coordinates = Coordinates(jnp.ones(1), jnp.full((1, 1), 1.0 / np.sqrt(1_000.0)))
+    (u,) = other_modes(target, coordinates, descents)
+    np.testing.assert_allclose(u, -2.0 * np.sqrt(1_000.0), rtol=1e-2)
+
+
+def test_positions_are_trees_and_functions_come_back():
+    target = ex.Target(lambda z: jnp.sum((z["w"] - 1.0) ** 2) + 0.0 * z["act"](z["w"][0]))
+    starts = starts_at({"act": jnp.tanh, "w": jnp.zeros(2)}, np.array([[0.0, 1.0], [5.0, -5.0]]))
+    np.testing.assert_array_equal(starts["w"], [[0.0, 1.0], [5.0, -5.0]])
+    descents = descend(target, starts, 50)
+    last = end(descents, 1)
+    assert last["act"] is jnp.tanh
+    np.testing.assert_allclose(last["w"], 1.0, atol=1e-3)
+    assert np.asarray(descents.converged).all()
