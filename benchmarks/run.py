@@ -16,9 +16,10 @@ from benchmarks.sections.recipes import logistic_recipes, wide_recipes
 from benchmarks.sections.settings import FULL, QUICK, Settings
 from benchmarks.sections.size import size_table
 from benchmarks.sections.steps import main_table
+from benchmarks.streams import streams_table
 from benchmarks.tasks import logistic
 
-SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin", "nuts")
+SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin", "nuts", "streams")
 QUICK_SECTIONS = ("steps", "chains", "size", "drawing", "recipes", "nogin")
 
 READING = (
@@ -72,6 +73,8 @@ def _tables(settings: Settings, chosen: list[str] | tuple[str, ...]) -> Iterator
         yield nogin_table(task, settings)
     if "nuts" in chosen:
         yield nuts_table(settings)
+    if "streams" in chosen:
+        yield streams_table(settings)
 
 
 def _markdown(facts: dict[str, str], tables: list[Table]) -> str:

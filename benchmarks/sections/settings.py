@@ -17,6 +17,9 @@ class Settings:
         sizes: numbers of examples.
         draws: batches drawn alone.
         samplers: those in the tables beside the main one.
+        stream_bytes: of a file on disk.
+        stream_steps: of a run from such a file.
+        stream_rounds: of which the best counts.
     """
 
     rounds: int = 7
@@ -28,6 +31,9 @@ class Settings:
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     draws: int = 50_000
     samplers: tuple[str, ...] = ("sgld", "sghmc")
+    stream_bytes: int = 2 * 10**9
+    stream_steps: int = 200_000
+    stream_rounds: int = 3
 
 
 FULL = Settings()
@@ -41,4 +47,7 @@ QUICK = Settings(
     sizes=(10_000, 1_000_000),
     draws=10_000,
     samplers=("sgld",),
+    stream_bytes=10**9,
+    stream_steps=50_000,
+    stream_rounds=2,
 )

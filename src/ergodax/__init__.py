@@ -5,6 +5,7 @@ from ergodax import (
     convert,
     data,
     diagnostics,
+    distributed,
     exact,
     online,
     postprocess,
@@ -13,6 +14,8 @@ from ergodax import (
     verify,
 )
 from ergodax.driver import Samples, sample
+from ergodax.driver.meshes import mesh
+from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.gradient import (
     SAGA,
@@ -25,6 +28,7 @@ from ergodax.gradient import (
     Minibatch,
     NoisyGradient,
     ScoreCovariance,
+    Stratified,
 )
 from ergodax.integrator import Thermostat, euler_maruyama, splitting
 from ergodax.kernel import Info, Kernel, State
@@ -89,12 +93,15 @@ __all__ = [
     "Operator",
     "Posterior",
     "PotentialMetric",
+    "ProcessFailed",
+    "ProcessLost",
     "Recipe",
     "Samples",
     "Scalar",
     "ScoreCovariance",
     "State",
     "StorageError",
+    "Stratified",
     "Target",
     "Thermostat",
     "advise",
@@ -105,6 +112,7 @@ __all__ = [
     "cyclical",
     "data",
     "diagnostics",
+    "distributed",
     "dynamics",
     "euler_maruyama",
     "exact",
@@ -112,6 +120,7 @@ __all__ = [
     "hmc",
     "infer",
     "langevin",
+    "mesh",
     "msgld",
     "nogin",
     "normal_like",

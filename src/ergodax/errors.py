@@ -38,7 +38,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StorageError(RuntimeError):
-    """Draws or a checkpoint could not be written; nothing that was drawn is lost.
+    """Draws could not be written, or rows of a stream not be read; what was drawn is not lost.
 
     Attributes:
         samples: the `Samples` drawn so far, or None when there were none.

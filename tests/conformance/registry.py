@@ -131,6 +131,7 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "nogin, svrg": lambda h: ex.nogin(
         ex.ScoreCovariance(ex.SVRG(minibatch().target, 4, 3), "dense", rows="all"), h
     ),
+    "sghmc, stratified": lambda h: ex.sghmc(ex.Stratified(minibatch(), 2), h, 1.0),
     "sgld, preconditioned": lambda h: ex.sgld(full(), h, preconditioner=WEIGHTS),
     "sgld, dense preconditioner": lambda h: ex.sgld(full(), h, preconditioner=MATRIX),
     "sgld, compensated": lambda h: ex.sgld(noisy(), h, compensate=True),

@@ -11,7 +11,7 @@ import ergodax as ex
 from ergodax.apps.lda.batch import Batch
 from ergodax.apps.lda.gibbs import expected_counts
 from ergodax.apps.lda.gradient import TopicGradient
-from ergodax.apps.lda.kernels import Reflected, topic_sampler
+from ergodax.apps.lda.kernels import SAMPLERS, Reflected, topic_sampler
 from ergodax.apps.lda.tokens import LANES, expand, round_up, rows_needed
 from ergodax.apps.lda.train import Settings, topic_kernel, train
 
@@ -143,6 +143,22 @@ def test_the_float32_gradient_is_that_of_float64(x64):
     np.testing.assert_allclose(found[0], found[1], rtol=3e-6)
 
 
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_precision_is_the_positions(name, dtype, x64):
+    gradient = TopicGradient(0.5, ALPHA, 10.0, sweeps=2, burn_in=1)
+    kernel = topic_sampler(name, gradient, 0.01, 2.0)
+    state = kernel.init(jax.random.key(0), jnp.ones((2, 3), dtype))
+    fed = ex.State(state.position, state.auxiliary, expand(document()), None, state.step)
+    after, _ = kernel.step(jax.random.key(1), fed)
+    for before, now in zip(
+        jax.tree.leaves((state.position, state.auxiliary)),
+        jax.tree.leaves((after.position, after.auxiliary)),
+        strict=True,
+    ):
+        assert before.dtype == now.dtype == dtype
+
+
 def test_an_estimator_without_a_batch_says_so():
     gradient = TopicGradient(0.1, ALPHA, 10)
     with pytest.raises(ValueError, match="no batch"):
@@ -166,9 +182,9 @@ def test_reflection_mirrors_position_and_momentum(key):
         np.testing.assert_allclose(after.auxiliary["momentum"], [-3.0 * sign, 3.0], atol=0.01)
 
 
-@pytest.mark.parametrize("name", ["sgrld", "sgrhmc"])
-def test_the_preconditioned_steps_are_the_written_formulas(name, key):
-    theta, h, gamma, beta = np.array([[1e-3, 0.4, 7.0]]), 1e-3, 0.7, 1.5
+@pytest.mark.parametrize("name", ["sgrld", "sgrhmc", "sgld", "sghmc"])
+def test_the_steps_are_the_written_formulas(name, key):
+    theta, h, gamma, beta = np.array([[1e-3, 0.4, 7.0]]), 1e-3, 70.0, 1.5
     gradient = TopicGradient(beta, ALPHA, 20.0, sweeps=1, burn_in=0)
     kernel = topic_sampler(name, gradient, h, gamma).kernel
     state = kernel.init(key, jnp.asarray(theta, jnp.float32))
@@ -180,18 +196,49 @@ def test_the_preconditioned_steps_are_the_written_formulas(name, key):
     n = np.array([[1.0, 2.0, 7.0]])
     force = -theta + 20.0 * (n - theta / theta.sum() * n.sum())
     if name == "sgrld":
-        change, mean, var = after.position - theta, h * (beta + force), 2 * h * theta
+        found, mean, var = after.position, theta + h * (beta + force), 2 * h * theta
+    elif name == "sgld":
+        found, mean = after.position, theta + h * (beta - 1 + force) / theta
+        var = np.full_like(theta, 2 * h)
     else:
-        r = np.asarray(momentum["momentum"])
-        change = after.auxiliary["momentum"] - r
-        mean = h * ((beta - 0.5 + force) / np.sqrt(theta) - gamma * theta * r)
-        var = 2 * h * gamma * theta
-        moved = theta + h * np.sqrt(theta) * after.auxiliary["momentum"]
-        np.testing.assert_allclose(after.position, moved, rtol=1e-5)
-    change = np.asarray(change, float)
-    error = np.sqrt(var / len(change))
-    assert np.all(np.abs(change.mean(0) - mean) < SIGMAS * error + 1e-4 * np.abs(mean))
-    assert np.all(np.abs(change.var(0) / var - 1) < SIGMAS * np.sqrt(2 / len(change)) + 1e-4)
+        root = np.sqrt(theta) if name == "sgrhmc" else np.ones_like(theta)
+        prior = beta - 0.5 if name == "sgrhmc" else beta - 1.0
+        kicked = np.asarray(momentum["momentum"]) + h * (prior + force) * root / theta
+        middle = theta + h / 2 * root * kicked
+        assert np.all(middle > 0)
+        rate = gamma * middle if name == "sgrhmc" else np.full_like(theta, gamma)
+        found = after.auxiliary["momentum"]
+        mean, var = np.exp(-h * rate) * kicked, -np.expm1(-2 * h * rate)
+        root = np.sqrt(middle) if name == "sgrhmc" else root
+        np.testing.assert_allclose(after.position, middle + h / 2 * root * found, rtol=1e-5)
+    found = np.asarray(found, float)
+    error = np.sqrt(var / len(found))
+    assert np.all(np.abs(found.mean(0) - mean) < SIGMAS * error + 1e-4 * np.abs(mean))
+    assert np.all(np.abs(found.var(0) / var - 1) < SIGMAS * np.sqrt(2 / len(found)) + 1e-3)
+
+
+def test_a_large_friction_does_not_blow_up(key):
+    # The Euler step would multiply the momentum by 1 - h gamma theta = -49.
+    gradient = TopicGradient(1.5, ALPHA, 1.0, sweeps=1, burn_in=0)
+    kernel = topic_sampler("sgrhmc", gradient, 0.1, 10.0)
+    state = kernel.init(key, jnp.full((1, 3), 50.0))
+    for number in range(20):
+        fed = ex.State(state.position, state.auxiliary, expand(document()), None, jnp.int32(number))
+        state, info = kernel.step(jax.random.fold_in(key, number), fed)
+    assert info.kinetic_temperature is not None and info.kinetic_temperature < 20
+    assert np.all((np.asarray(state.position) > 20) & (np.asarray(state.position) < 80))
+
+
+def test_the_middle_of_a_step_is_mirrored(key):
+    flat = TopicGradient(1.0, ALPHA, 1e-6, sweeps=1, burn_in=0)
+    kernel = topic_sampler("sgrhmc", flat, 0.1, 1e-6).kernel
+    state = kernel.init(key, jnp.ones((1, 3)))
+    fed = ex.State(state.position, {"momentum": jnp.full((1, 3), -30.0)}, expand(document()), None,
+                   state.step)  # fmt: skip
+    after, _ = kernel.step(key, fed)
+    # 1 + 0.05 (-30) = -0.5, so 0.5 with momentum +30; then 0.5 + 0.05 sqrt(0.5) 30.
+    np.testing.assert_allclose(after.auxiliary["momentum"], 30.0, atol=0.1)
+    np.testing.assert_allclose(after.position, 0.5 + 1.5 * 0.5**0.5, atol=0.02)
 
 
 def stream(number, size=5, vocabulary=12, seed=0):
@@ -228,7 +275,7 @@ def test_training_does_not_depend_on_the_blocks(sampler, key):
         assert [snapshot.documents for snapshot in out] == [20, 40, 45]
         assert seen[-1] == 45
         np.testing.assert_allclose(out[-1].phi.sum(1), 1.0, rtol=1e-5)
-        runs.append(out[-1].theta)
+        runs.append(out[-1].phi)
     np.testing.assert_allclose(runs[0], runs[1], rtol=1e-5)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from jax.sharding import Mesh
 
 from ergodax.apps import evaluate, pictures, regression, report
 from ergodax.apps.tables import Table
@@ -79,7 +80,12 @@ class Result:
 
 
 def run(
-    train: Table, test: Table, options: Options, say: Callable[[str], None] = lambda text: None
+    train: Table,
+    test: Table,
+    options: Options,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    mesh: Mesh | None = None,
 ) -> Result:
     """Fit, compare and evaluate.
 
@@ -88,6 +94,7 @@ def run(
         test: prepared rows held out.
         options: see Options.
         say: called with a line before each stage.
+        mesh: devices to split the chains over; see `ergodax.sample`.
 
     Raises:
         ValueError: an option out of range, or data that can't be fitted.
@@ -104,6 +111,7 @@ def run(
         f"{batch_size}, step size {settings.step_size:.3g} in whitened coordinates"
     )
     common: dict[str, Any] = {"num_chains": options.num_chains, "progress": options.progress}
+    common["mesh"] = mesh
     fit = regression.run_sghmc(model, settings, key_fit, **common)
     summary = evaluate.summary_of(fit, train.names)
     scores = evaluate.held_out(fit, test)

@@ -10,10 +10,12 @@ from ergodax import __version__
 from ergodax.cli.advise import advise
 from ergodax.cli.compare import compare
 from ergodax.cli.infer import infer
+from ergodax.cli.launch import launch
 from ergodax.cli.lda import lda
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
+from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import DivergenceError, Interrupted, StorageError
 
 app = App(
@@ -29,8 +31,13 @@ app.command(infer)
 app.command(advise)
 app.command(compare)
 app.command(lda)
+app.command(launch)
 app.command(reproduce_app)
 reproduce_app.command(mnist)
+
+
+USE = ValueError, TypeError, FileNotFoundError
+ENDS = *USE, DivergenceError, StorageError, ProcessLost, ProcessFailed
 
 
 def main() -> None:
@@ -40,11 +47,11 @@ def main() -> None:
     """
     try:
         app(sys.argv[1:])
-    except (ValueError, TypeError, FileNotFoundError, DivergenceError, StorageError) as error:
+    except ENDS as error:
         if os.environ.get("ERGODAX_TRACEBACK"):
             raise
         Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False)
-        sys.exit(1 if isinstance(error, RuntimeError) else 2)
+        sys.exit(2 if isinstance(error, USE) else 1)
     except Interrupted as error:
         Console(stderr=True).print(str(error), highlight=False)
         sys.exit(128 + error.signal)

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
 from cyclopts import App, Parameter
+from jax.sharding import Mesh
 from rich.console import Console
 
+from ergodax import distributed
 from ergodax.apps import job, tables
 from ergodax.cli.show import show_result
+from ergodax.driver.meshes import mesh as sampling_mesh
 
 run_app = App(
     name="run",
@@ -50,11 +54,21 @@ class RunOptions(job.Options):
         Folder for draws.nc, summary.csv, facts.json and report.html.
     json
         Print the figures as JSON instead of tables.
+    coordinator
+        HOST:PORT where process 0 of several listens; the chains are split over all of them. With
+        `ergodax launch` or `srun` this and the next two come from the environment.
+    processes
+        How many processes there are.
+    process_id
+        The number of this one, from 0, which writes the files.
     """
 
     held_out: float = 0.2
     output: Path | None = None
     json: bool = False
+    coordinator: str | None = None
+    processes: int | None = None
+    process_id: int | None = None
 
 
 DEFAULTS = RunOptions()
@@ -137,6 +151,12 @@ def _npz(
     return tables.split(train, options.held_out, options.seed)
 
 
+def _mesh(options: RunOptions) -> Mesh | None:
+    """All devices of all processes, where there are several."""
+    distributed.start(options.coordinator, options.processes, options.process_id)
+    return sampling_mesh() if jax.process_count() > 1 else None
+
+
 def _run(
     train: tables.Table,
     test: tables.Table,
@@ -145,10 +165,15 @@ def _run(
     title: str,
     name: str,
 ) -> None:
-    console = Console(stderr=options.json)
+    mesh = _mesh(options)
+    first = jax.process_index() == 0
+    console = Console(stderr=options.json, quiet=not first)
     train, test = tables.prepare(train, test, components)
     console.print(f"[bold]{title}[/bold]")
-    result = job.run(train, test, options, lambda text: console.print(text, highlight=False))
+    say = lambda text: console.print(text, highlight=False)  # noqa: E731
+    result = job.run(train, test, options, say, mesh=mesh)
+    if not first:
+        return
     folder = options.output or Path("runs") / name
     paths: dict[str, Any] = job.write(result, train, test, folder, title)
     if options.json:

@@ -1,4 +1,4 @@
-"""Data in memory and how batches are drawn from them."""
+"""Data in memory or on disk, and how batches are drawn from them."""
 
 from ergodax.data.batching import (
     Batching,
@@ -7,5 +7,23 @@ from ergodax.data.batching import (
     WithoutReplacement,
     WithReplacement,
 )
+from ergodax.data.iterated import stream
+from ergodax.data.npy import npy
+from ergodax.data.parquet import parquet
+from ergodax.data.shuffle import shuffle
+from ergodax.data.source import Source
+from ergodax.data.zarr import zarr
 
-__all__ = ["Batching", "Neighbours", "ShuffledEpochs", "WithReplacement", "WithoutReplacement"]
+__all__ = [
+    "Batching",
+    "Neighbours",
+    "ShuffledEpochs",
+    "Source",
+    "WithReplacement",
+    "WithoutReplacement",
+    "npy",
+    "parquet",
+    "shuffle",
+    "stream",
+    "zarr",
+]

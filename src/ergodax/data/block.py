@@ -4,7 +4,8 @@ The driver puts the next one in between two chunks. Inside a chunk a block never
 compiled program takes the rows of all blocks as an argument of their own and does not return them.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -48,10 +49,29 @@ def first_block(key: PRNGKeyArray, source: Source, batches: int) -> Block:
     zero = jnp.zeros((), jnp.int32)
 
     def read(order: Any) -> PyTree:
-        return source.read(np.asarray(order), 0)
+        try:
+            return source.read(np.asarray(order), 0)
+        except Exception as error:
+            _failures.append(error)
+            raise
 
     rows = jax.pure_callback(read, source.block, order, vmap_method="sequential")
     return Block(rows, order, zero, zero, batches, source)
+
+
+_failures: list[Exception] = []
+
+
+@contextlib.contextmanager
+def errors_of_reading() -> Iterator[None]:
+    """While active, what a source raises is raised as itself, not as JAX's error of a callback."""
+    _failures.clear()
+    try:
+        yield
+    except jax.errors.JaxRuntimeError:
+        if _failures:
+            raise _failures[0] from None
+        raise
 
 
 def _is_block(node: Any) -> bool:

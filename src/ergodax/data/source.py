@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PyTree, UInt32
+from jaxtyping import Int64, PyTree, UInt32
 
 
 class Source(abc.ABC):
@@ -61,6 +61,10 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
+    def rows_at(self, wanted: Int64[np.ndarray, " k"]) -> PyTree:
+        """The rows with these numbers, which are distinct and in increasing order."""
+
+    @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
         """What identifies the data, for the check before a run is resumed: JSON values by name."""
 
@@ -81,12 +85,14 @@ class Source(abc.ABC):
     def subset(self, rows: int, *, seed: int = 0) -> PyTree:
         """Some rows as arrays in memory, for a start, a mode or a scale.
 
-        They are `rows` distinct ones, each row as likely as any other, in the order of the data.
-        Costs a pass over the data, up to the last of them.
+        They are distinct, each row as likely as any other, and in the order of the data.
 
         Args:
             rows: how many.
             seed: which.
+
+        Returns:
+            A tree of NumPy arrays like `example`.
 
         Raises:
             ValueError: fewer than 1, or more than there are.
@@ -94,19 +100,25 @@ class Source(abc.ABC):
         if not 1 <= rows <= self.num_rows:
             raise ValueError(f"rows must lie in [1, {self.num_rows}], not {rows}.")
         wanted = np.random.default_rng(seed).choice(self.num_rows, rows, replace=False)
-        return self.as_seen(self._these(np.sort(wanted)))
+        return self.as_seen(self.rows_at(np.sort(wanted)))
 
-    def _these(self, wanted: np.ndarray) -> PyTree:
-        """The rows with these numbers, which are in increasing order."""
-        found, begin = [], 0
-        for some in self.scan(self.block_rows):
-            end = begin + len(jax.tree.leaves(some)[0])
-            inside = wanted[(wanted >= begin) & (wanted < end)] - begin
-            found.append(jax.tree.map(lambda x, k=inside: x[k], some))
-            begin = end
-            if begin > wanted[-1]:
-                break
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+
+def found_in_a_scan(source: Source, wanted: Int64[np.ndarray, " k"]) -> PyTree:
+    """The rows with these numbers, met on a pass up to the last of them.
+
+    Args:
+        source: of the rows.
+        wanted: in increasing order.
+    """
+    found, begin = [], 0
+    for some in source.scan(source.block_rows):
+        end = begin + len(jax.tree.leaves(some)[0])
+        inside = wanted[(wanted >= begin) & (wanted < end)] - begin
+        found.append(jax.tree.map(lambda x, k=inside: x[k], some))
+        begin = end
+        if begin > wanted[-1]:
+            break
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
 def stacked(row: PyTree, rows: int) -> PyTree:

@@ -1,31 +1,18 @@
 """Where the chains start."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key, PRNGKeyArray, PyTree
+from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.driver import loop
 
 
-def start_chains(
-    kernel: Any,
-    collect: loop.Collect,
-    position: PyTree,
-    positions: PyTree,
-    key: PRNGKeyArray,
-    num_chains: int,
-) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
-    """Keys and first states of all chains, and zeros in the shape of one draw of them all.
+def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int) -> PyTree:
+    """The first positions of all chains, with a leading chain axis.
 
     Args:
-        kernel: the kernel.
-        collect: what is stored of a position.
         position: one position for all chains, or None.
         positions: one position each, with a leading chain axis, or None.
-        key: the run's key.
         num_chains: how many.
 
     Raises:
@@ -52,4 +39,4 @@ def start_chains(
         raise ValueError(
             "the position has entries that are NaN or infinite; start at a finite one."
         )
-    return loop.start(kernel, collect, key, frozen)
+    return frozen

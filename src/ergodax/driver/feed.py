@@ -19,17 +19,19 @@ class Feed:
     So the step at which a block is due depends on nothing but the number of the step.
 
     Args:
+        where: the run lives; each process reads the blocks of its own chains.
         states: of the chains, with their blocks.
 
     Attributes:
         rows: of the blocks that the chains are at, a tree for each block of a state.
     """
 
-    def __init__(self, states: PyTree) -> None:
+    def __init__(self, where: Any, states: PyTree) -> None:
+        self.where = where
         self.rows, hollow = detach(states)
         self.blocks = blocks_of(hollow)
         self.a_step: list[int | None] = [None] * len(self.blocks)
-        self.used = [_used(block) for block in self.blocks]
+        self.used = [self._used(block) for block in self.blocks]
         self.pool = ThreadPoolExecutor(READERS) if self.blocks else None
         self.ahead = [self._read(block, 1) for block in self.blocks]
 
@@ -47,7 +49,7 @@ class Feed:
         """Note that the chains have come to these states by so many steps."""
         if not self.blocks:
             return
-        used = [_used(block) for block in blocks_of(states)]
+        used = [self._used(block) for block in blocks_of(states)]
         if steps == 1:
             self.a_step = [b - a for a, b in zip(self.used, used, strict=True)]
         self.used = used
@@ -70,7 +72,7 @@ class Feed:
                 )
             if block.batches - self.used[k] >= need:
                 return block
-            self.rows[k] = jax.tree.map(jax.device_put, self.ahead[k].result())
+            self.rows[k] = self.where.put(_stacked(self.ahead[k]))
             self.used[k] = 0
             following = Block(
                 None, block.order, block.number + 1, block.used * 0, block.batches, block.source
@@ -83,9 +85,9 @@ class Feed:
     def restore(self, states: PyTree) -> None:
         """Go to where these states are: their blocks' rows are read again."""
         self.blocks = blocks_of(states)
-        self.used = [_used(block) for block in self.blocks]
+        self.used = [self._used(block) for block in self.blocks]
         now = [self._read(block, 0) for block in self.blocks]
-        self.rows = [jax.tree.map(jax.device_put, rows.result()) for rows in now]
+        self.rows = [self.where.put(_stacked(reading)) for reading in now]
         self.ahead = [self._read(block, 1) for block in self.blocks]
 
     def close(self) -> None:
@@ -97,21 +99,23 @@ class Feed:
         """The states with their blocks' rows, from which a kernel can step on."""
         return attach(self.rows, states)
 
-    def _read(self, block: Block, further: int) -> Future:
-        orders, numbers = np.asarray(block.order), np.asarray(block.number)
+    def _read(self, block: Block, further: int) -> list[Future]:
+        """Begin to read a block of each chain."""
+        orders, numbers = (np.asarray(self.where.mine(x)) for x in (block.order, block.number))
         assert self.pool is not None
+        return [
+            self.pool.submit(block.source.read, order, int(number) + further)
+            for order, number in zip(orders, numbers, strict=True)
+        ]
 
-        def read() -> Any:
-            each = [
-                block.source.read(o, int(n) + further) for o, n in zip(orders, numbers, strict=True)
-            ]
-            if len(each) == 1:
-                return jax.tree.map(lambda x: x[None], each[0])
-            return jax.tree.map(lambda *x: np.stack(x), *each)
-
-        return self.pool.submit(read)
+    def _used(self, block: Block) -> int:
+        """Batches drawn from a block: the same number in every chain."""
+        return int(np.asarray(self.where.mine(block.used)).ravel()[0])
 
 
-def _used(block: Block) -> int:
-    """Batches drawn from a block: the same number in every chain."""
-    return int(np.asarray(block.used).ravel()[0])
+def _stacked(reading: list[Future]) -> PyTree:
+    """The blocks of all chains, with a leading chain axis."""
+    each = [one.result() for one in reading]
+    if len(each) == 1:
+        return jax.tree.map(lambda x: x[None], each[0])
+    return jax.tree.map(lambda *x: np.stack(x), *each)

@@ -1,5 +1,6 @@
 """What of a run goes to disk: its draws as they come, and from time to time where it stands."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,34 @@ class Keeper:
         folder: the folder of checkpoints, or None; its draws are inside where `draws` is None.
         resume: whether to go on from what is there.
         every: seconds between two times of saving.
+        part: the folder, inside of these, of one of several processes; empty for the only one.
 
     Raises:
         ValueError: resume without a folder of checkpoints.
-        CheckpointError: there is a run already and resume is False.
+        CheckpointError: there is a run already and resume is False, or it is one of more or fewer
+            processes.
     """
 
     def __init__(
-        self, draws: str | Path | None, folder: str | Path | None, resume: bool, every: float
+        self,
+        draws: str | Path | None,
+        folder: str | Path | None,
+        resume: bool,
+        every: float,
+        part: str = "",
     ) -> None:
         if resume and folder is None:
             raise ValueError("resume=True needs checkpoint=, the folder of the run to go on with.")
         if not every > 0:
             raise ValueError(f"save_every must be positive, not {every!r}. Try 10.")
-        self.file = None if folder is None else Path(folder) / FILE
+        for place, own in ((folder, FILE), (draws, "zarr.json")):
+            if place is not None:
+                _check_parts(Path(place), own, part)
+        self.file = None if folder is None else Path(folder) / part / FILE
         inside = None if folder is None else Path(folder) / DRAWS
         self.draws = Path(draws) if draws is not None else inside
+        if self.draws is not None:
+            self.draws = self.draws / part
         self.resume, self.every = resume, every
         self.saved = time.monotonic()
         there = [path for path in (self.file, self.draws) if path is not None and path.exists()]
@@ -45,6 +58,11 @@ class Keeper:
             raise CheckpointError(
                 f"{there[0]} is there already; {advice}choose another folder, or remove it."
             )
+
+    @property
+    def kinds(self) -> str:
+        """What is kept, in a word: the same in all processes."""
+        return f"store {self.draws is not None}, checkpoint {self.file is not None}, {self.resume}"
 
     @property
     def active(self) -> bool:
@@ -64,6 +82,27 @@ class Keeper:
     def due(self) -> bool:
         """Whether it is time to save."""
         return self.active and time.monotonic() - self.saved > self.every
+
+    def settle(self, processes: Any) -> None:
+        """Where several processes resume, let the last checkpoint be one that all of them have.
+
+        A process can be killed when others have written theirs and it has not.
+
+        Raises:
+            CheckpointError: they have none in common.
+        """
+        if processes.count == 1 or not self.resume or self.file is None:
+            return
+        previous, steps = self.file.with_name(FILE + checkpoint.PREVIOUS), {}
+        for path in (previous, self.file):
+            with contextlib.suppress(OSError, CheckpointError):
+                steps[checkpoint.read(path)[0]["done"]] = path
+        common = processes.common(list(steps))
+        if common is None:
+            for path in (previous, self.file):
+                path.unlink(missing_ok=True)
+        elif steps[common] == previous:
+            previous.replace(self.file)
 
     def open(self, row: PyTree) -> store.DrawStore | None:
         """The store of draws, made if it is not there.
@@ -128,3 +167,25 @@ class Keeper:
         if self.file is None:
             return ""
         return " The same call with resume=True goes on from here."
+
+
+def _check_parts(folder: Path, own: str, part: str) -> None:
+    """Refuse the folder of a run of more, fewer or otherwise divided processes.
+
+    Args:
+        folder: of all processes.
+        own: what a single process would have in it.
+        part: the name of this process's folder in it.
+
+    Raises:
+        CheckpointError: it is one.
+    """
+    parts = sorted(path.name for path in folder.glob("process-*"))
+    mine = [name for name in parts if name.partition(".")[0] == part.partition(".")[0]]
+    if (part and (folder / own).exists()) or (parts and not part) or mine not in ([], [part]):
+        raise CheckpointError(
+            f"{folder} has the run of {len(parts) or 'one'} processes"
+            f"{', among them ' + (mine or parts)[0] if parts else ''}, which can't be gone on with "
+            f"by {part or 'a single one'}. Start as many processes with as many chains, or choose "
+            "another folder."
+        )

@@ -37,17 +37,21 @@ def over_chains(function: Callable, num_chains: int) -> Callable:
 
 @eqx.filter_jit
 def start(
-    kernel: Any, collect: Collect, key: PRNGKeyArray, positions: PyTree
+    kernel: Any,
+    collect: Collect,
+    key: PRNGKeyArray,
+    positions: PyTree,
+    first: int | Int[Array, ""] = 0,
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
     """The key and first state of each chain, and zeros in the shape of one draw of all chains.
 
     Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
-    leading chain axis. Finding the shapes here, in the compiled program, saves tracing the
-    kernel anew in each run.
+    leading chain axis, that of chain `first` at its head. Finding the shapes here, in the compiled
+    program, saves tracing the kernel anew in each run.
     """
     num_chains = jax.tree.leaves(positions)[0].shape[0]
     each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    chains = jnp.arange(num_chains, dtype=jnp.int32)
+    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
     key_init, key_run = jax.random.split(key)
     keys = each(key_run, chains)
     states = over_chains(kernel.init, num_chains)(each(key_init, chains), positions)

@@ -1,4 +1,4 @@
-"""Where a run lives: on one device, or on a mesh, the compiled loop under `shard_map`.
+"""Where a run lives: on a mesh of devices, the compiled loop under `shard_map`.
 
 Chains and all that belongs to them are split along the mesh's axis "chains": each device maps over
 its own and talks to none. Rows of data, where a kernel holds them in `Shards`, are split along the
@@ -6,7 +6,7 @@ axis "data". Everything else is the same on every device, the keys of the chains
 devices along "data" inject the same noise.
 """
 
-import math
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,90 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 from ergodax.driver import loop
+from ergodax.driver.meshes import CHAINS, checked_mesh
+from ergodax.driver.parts import name_of
 from ergodax.driver.processes import Alone, Together, watched
 
-CHAINS = "chains"
 EACH, SAME = PartitionSpec(CHAINS), PartitionSpec()
 
 
-def mesh(chains: int | None = None, data: int = 1) -> Mesh:
-    """A mesh of devices for `sample`.
-
-    Args:
-        chains: over how many devices the chains are split; by default all that are left.
-        data: over how many devices the rows are split; neighbours, so on one host where possible.
-
-    Returns:
-        A mesh with the axes "chains" and "data", of the first chains * data devices of all
-        processes.
-
-    Raises:
-        ValueError: fewer devices than that.
-    """
-    devices = jax.devices()
-    chains = len(devices) // data if chains is None and data > 0 else chains
-    if chains is None or chains < 1 or data < 1 or chains * data > len(devices):
-        raise ValueError(
-            f"chains={chains} times data={data} devices are asked for, but there are "
-            f"{len(devices)}. Try chains={len(devices)}; on a CPU set "
-            "XLA_FLAGS=--xla_force_host_platform_device_count=4 for four."
-        )
-    chosen = np.array(devices[: chains * data]).reshape(chains, data)
-    return Mesh(chosen, (CHAINS, DATA))
-
-
-class OnOneDevice:
-    """A kernel and what is stored of a position, on JAX's default device."""
-
-    processes = Alone()
-
-    def __init__(self, kernel: Any, collect: Callable) -> None:
-        self.kernel, self.collect = kernel, collect
-
-    def start(self, key: Any, positions: PyTree) -> tuple:
-        """See `loop.start`."""
-        return loop.start(self.kernel, self.collect, key, positions)
-
-    def advance(self, *where: Any) -> tuple:
-        """See `loop.advance`."""
-        return jax.block_until_ready(loop.advance(self.kernel, *where))
-
-    def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
-        """See `loop.draw`."""
-        return jax.block_until_ready(loop.draw((self.kernel, self.collect, stretch), buffer))
-
-    def replay(self, *where: Any) -> tuple:
-        """See `loop.replay`."""
-        return loop.replay(self.kernel, *where)
-
-    def part(self, num_chains: int) -> str:
-        """The name of this process's part of the stored run: none, it is the whole."""
-        return ""
-
-    def mine(self, tree: PyTree) -> PyTree:
-        """Of arrays with a leading chain axis, the chains of this process."""
-        return tree
-
-    def put(self, tree: PyTree, like: PyTree = None) -> PyTree:
-        """Undo `mine`."""
-        return tree
-
-    def whole(self, tree: PyTree) -> PyTree:
-        """The same arrays of all chains, as NumPy arrays in every process."""
-        return jax.tree.map(np.asarray, tree)
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Zeros with a leading chain axis."""
-        return jnp.zeros(shape, dtype)
-
-
 class OnMesh:
-    """The same on the devices of a mesh, of one process or several.
+    """A kernel and what is stored of a position, on the devices of one process or several.
 
     Args:
         kernel: the kernel.
@@ -107,92 +37,224 @@ class OnMesh:
         mesh: of devices, axes "chains" and perhaps "data".
         num_chains: a multiple of the devices along "chains".
 
-    Raises:
-        TypeError: not a mesh.
-        ValueError: other axes, chains that can't be split evenly, a kernel that can't be split over
-            data, or a mesh that leaves a process without a device.
+    Attributes:
+        processes: that the run is shared by.
+        part: the name of this process's part of the stored run; empty for the whole.
     """
 
     def __init__(self, kernel: Any, collect: Callable, mesh: Any, num_chains: int) -> None:
-        self.mesh = checked(mesh, kernel, num_chains)
+        self.mesh = checked_mesh(mesh, kernel, num_chains)
         self.num_chains = num_chains
-        self.processes = Alone() if self.mesh.is_multi_process else Alone()
-        self.processes = Together() if self.mesh.is_multi_process else Alone()
-        self.kernel, self.collect = self._placed(kernel), self._placed(collect)
+        self.chains = NamedSharding(self.mesh, EACH)
+        self.several = self.mesh.is_multi_process
+        self.processes = Together() if self.several else Alone()
+        self.first, end = _range(self.chains, num_chains)
+        own = name_of(self.processes.number, self.first, end, num_chains)
+        self.part = own if self.several else ""
+        self.kernel, self.collect = kernel, collect
+        self.placed = self._placed(kernel), self._placed(collect)
 
     def start(self, key: Any, positions: PyTree) -> tuple:
-        """See `loop.start`."""
-        each = jax.tree.map(self._split, positions)
+        """See `loop.start`; every process has all positions."""
+        given = {"seed": jax.random.key_data(key), "start": positions, "kernel": self.kernel}
+        self.processes.alike(_digests(given), num_chains=self.num_chains)
+        each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
         with watched():
-            return _start(self.mesh, self.kernel, self.collect, self._placed(key), each)
+            return _start(self.mesh, *self.placed, self._placed(key), each)
 
-    def advance(self, keys: Any, blocks: PyTree, states: PyTree, *numbers: Any) -> tuple:
+    def advance(self, *where: Any) -> tuple:
         """See `loop.advance`."""
-        what = self.mesh, self.kernel, (keys, blocks, states), self._placed(numbers)
+        chains, numbers = where[:3], self._placed(where[3:])
         with watched():
-            return self._checked(*jax.block_until_ready(_advance(*what)))
+            out = jax.block_until_ready(_advance(self.mesh, self.placed[0], chains, numbers))
+        return self._checked(*out)
 
     def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
         """See `loop.draw`."""
         s = stretch
-        numbers = self._placed((s.first, s.count, s.thin, s.taken, s.offset))
         chains = s.keys, s.blocks, s.states
+        numbers = self._placed((s.first, s.count, s.thin, s.taken, s.offset))
         with watched():
-            return self._checked(
-                *jax.block_until_ready(
-                    _draw((self.mesh, self.kernel, self.collect, chains, numbers), buffer)
-                )
-            )
+            what = self.mesh, *self.placed, chains, numbers
+            out = jax.block_until_ready(_draw(what, buffer))
+        return self._checked(*out)
 
-    def replay(self, keys: Any, blocks: PyTree, states: PyTree, *numbers: Any) -> tuple:
+    def replay(self, *where: Any) -> tuple:
         """See `loop.replay`."""
-        what = self.mesh, self.kernel, (keys, blocks, states), self._placed(numbers)
+        chains, numbers = where[:3], self._placed(where[3:])
         with watched():
-            return jax.block_until_ready(_replay(*what))
-
-    def part(self, num_chains: int) -> str:
-        """The name of this process's part of the stored run."""
-        if self.processes.count == 1:
-            return ""
-        first, end = self._chains()
-        return f"process-{self.processes.number}.chains-{first}-{end}-of-{num_chains}"
+            return jax.block_until_ready(_replay(self.mesh, self.placed[0], chains, numbers))
 
     def mine(self, tree: PyTree) -> PyTree:
         """Of arrays with a leading chain axis, the chains of this process."""
-        return jax.tree.map(_unwrapped(_mine), tree)
+        return jax.tree.map(lambda x: _on_data(_mine, x), tree) if self.several else tree
 
     def put(self, tree: PyTree) -> PyTree:
         """Undo `mine`."""
-        sharding = NamedSharding(self.mesh, EACH)
-        if self.processes.count == 1:
-            return jax.tree.map(lambda x: jax.device_put(x, sharding), tree)
-        first, _ = self._chains()
+        return jax.tree.map(lambda x: self._at(x, self.chains, self.first), tree)
+
+    def whole(self, tree: PyTree) -> PyTree:
+        """Arrays with a leading chain axis, all chains of them in every process, as NumPy's."""
+        if not self.several:
+            return jax.tree.map(np.asarray, tree)
+        from jax.experimental.multihost_utils import process_allgather
+
+        with watched():
+            return jax.tree.map(lambda x: np.asarray(process_allgather(x, tiled=True)), tree)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        """Zeros of this shape, which has this process's chains as its leading axis."""
+        return jnp.zeros((self.num_chains, *shape[1:]), dtype, device=self.chains)
+
+    def _placed(self, tree: PyTree) -> PyTree:
+        """The arrays of a tree on the mesh, shards of rows along "data"."""
+
+        def place(node: Any) -> Any:
+            sharding = NamedSharding(self.mesh, _spec(node))
+            return jax.tree.map(lambda x: self._at(x, sharding), node)
+
+        return jax.tree.map(place, tree, is_leaf=is_shards)
+
+    def _at(self, x: Any, sharding: NamedSharding, first: int = 0) -> Any:
+        """An array on the mesh; x begins at chain `first` if the sharding is that of chains."""
+        if not eqx.is_array(x) and not isinstance(x, np.ndarray):
+            return x
+        if not self.several:
+            return jax.device_put(x, sharding)
+        length = self.num_chains if sharding is self.chains else None
 
         def one(x: Any) -> jax.Array:
             array = np.asarray(x)
+            shape = array.shape if length is None else (length, *array.shape[1:])
 
-            def piece(index: tuple) -> np.ndarray:
-                chains = slice(index[0].start - first, index[0].stop - first)
-                return array[(chains, *index[1:])]
+            def piece(index: Any) -> np.ndarray:
+                if length is None:
+                    return array[index]
+                begin, end, _ = index[0].indices(length)
+                return array[begin - first : end - first]
 
-            return jax.make_array_from_callback(
-                (self.num_chains, *array.shape[1:]), sharding, piece
+            return jax.make_array_from_callback(shape, sharding, piece)
+
+        return _on_data(one, x)
+
+    def _checked(self, *out: Any) -> tuple:
+        """What a program has computed, if the devices along "data" have found the same.
+
+        Raises:
+            RuntimeError: they have not.
+        """
+        *found, same = out
+        if self.mesh.shape[DATA] > 1 and not self.whole(same).all():
+            raise RuntimeError(
+                "devices that share the rows of a chain have come to different positions. Each "
+                "must inject the same noise, so a kernel may draw from its key alone, and the "
+                "devices along the axis 'data' must be of one kind. Nothing of this chunk is kept."
             )
+        return tuple(found)
 
-        return jax.tree.map(_unwrapped(one), tree)
 
-    def whole(self, tree: PyTree) -> PyTree:
-        """The same arrays of all chains, as NumPy arrays in every process."""
-        if self.processes.count == 1:
-            return jax.tree.map(np.asarray, tree)
-        from jax.experimental import multihost_utils
+def _on_devices(mesh: Mesh, function: Callable, fixed: PyTree, chains: PyTree) -> Any:
+    """function(fixed, chains) on every device with its own chains, and whether devices agree.
 
-        with watched():
-            return jax.tree.map(
-                lambda x: np.asarray(multihost_utils.process_allgather(x, tiled=True)), tree
-            )
+    Args:
+        mesh: the devices.
+        function: (fixed, chains) -> a tree with a leading chain axis, states its first entry.
+        fixed: the same everywhere, but for shards of rows.
+        chains: a tree with a leading chain axis.
+    """
+    arrays, static = eqx.partition(fixed, eqx.is_array)
+    specs = jax.tree.map(_spec, arrays, is_leaf=is_shards)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Zeros with a leading chain axis; `shape` has this process's chains."""
-        sharding = NamedSharding(self.mesh, EACH)
-        return jnp.zeros((self.num_chains, *shape[1:]), dtype, device=sharding)
+    def local(arrays: PyTree, chains: PyTree) -> Any:
+        return function(eqx.combine(arrays, static), chains)
+
+    split = jax.shard_map(local, mesh=mesh, in_specs=(specs, EACH), out_specs=EACH, check_vma=False)
+    return split(arrays, chains)
+
+
+def _agreed(mesh: Mesh, states: Any, well: Bool[Array, " chains"]) -> Bool[Array, " chains"]:
+    """Whether the devices along "data" have the same positions, where these are numbers."""
+    if mesh.shape[DATA] == 1:
+        return jnp.ones_like(well)
+    positions = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), states.position)
+    alike = [
+        jnp.all(lax.pmax(x, DATA) == lax.pmin(x, DATA), axis=1) for x in jax.tree.leaves(positions)
+    ]
+    return jnp.all(jnp.stack(alike), axis=0) | ~lax.pmin(well, DATA)
+
+
+@eqx.filter_jit
+def _start(mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTree) -> tuple:
+    def local(fixed: tuple, positions: PyTree) -> tuple:
+        kernel, collect, key = fixed
+        first = lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
+        return loop.start(kernel, collect, key, positions, first)
+
+    return _on_devices(mesh, local, (kernel, collect, key), positions)
+
+
+@eqx.filter_jit
+def _advance(mesh: Mesh, kernel: Any, chains: tuple, numbers: tuple) -> tuple:
+    def local(fixed: tuple, chains: tuple) -> tuple:
+        kernel, numbers = fixed
+        states, well = loop.advance(kernel, *chains, *numbers)
+        return states, well, _agreed(mesh, states, well)
+
+    return _on_devices(mesh, local, (kernel, numbers), chains)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _draw(what: tuple, buffer: PyTree) -> tuple:
+    mesh, kernel, collect, chains, numbers = what
+
+    def local(fixed: tuple, chains: tuple) -> tuple:
+        kernel, collect, numbers = fixed
+        stretch = loop.Stretch(*chains[0], *numbers)
+        states, buffer, well = loop.draw((kernel, collect, stretch), chains[1])
+        return states, buffer, well, _agreed(mesh, states, well)
+
+    return _on_devices(mesh, local, (kernel, collect, numbers), (chains, buffer))
+
+
+@eqx.filter_jit
+def _replay(mesh: Mesh, kernel: Any, chains: tuple, numbers: tuple) -> tuple:
+    def local(fixed: tuple, chains: tuple) -> tuple:
+        kernel, numbers = fixed
+        return loop.replay(kernel, *chains, *numbers)
+
+    return _on_devices(mesh, local, (kernel, numbers), chains)
+
+
+def _spec(node: Any) -> PartitionSpec:
+    return PartitionSpec(DATA) if is_shards(node) else SAME
+
+
+def _range(chains: NamedSharding, num_chains: int) -> tuple[int, int]:
+    """The first chain of this process, and the one after its last."""
+    slices = chains.addressable_devices_indices_map((num_chains,)).values()
+    ends = [one[0].indices(num_chains) for one in slices if one is not None]
+    return min(begin for begin, _, _ in ends), max(end for _, end, _ in ends)
+
+
+def _digests(tree: PyTree) -> dict[str, str]:
+    """Of the arrays in a tree, by their paths."""
+    arrays = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    return {
+        jax.tree_util.keystr(path): hashlib.blake2b(
+            np.asarray(x).tobytes() + str(x.dtype).encode(), digest_size=16
+        ).hexdigest()
+        for path, x in arrays
+    }
+
+
+def _mine(x: Any) -> np.ndarray:
+    parts = {s.index[0].start or 0: s.data for s in x.addressable_shards}
+    return np.concatenate([np.asarray(parts[begin]) for begin in sorted(parts)])
+
+
+def _on_data(function: Callable, x: Any) -> Any:
+    """The function of an array; of keys, on the numbers that they are made of."""
+    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return function(x)
+    words = function(jax.random.key_data(x))
+    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ergodax.errors import CheckpointError
 
+OF_CHAINS = ("key", "position")  # how the names of facts that belong to chains begin
 TRANSPORTS = ("Gloo", "NCCL", "coordination service", "heartbeat")  # in the texts of their errors
 
 
@@ -48,12 +49,8 @@ class Alone:
         """The same."""
         return mine
 
-    def alike(self, facts: dict[str, str]) -> None:
+    def alike(self, facts: dict[str, str], **more: Any) -> None:
         """Nothing to compare with."""
-
-    def common(self, steps: list[int]) -> int | None:
-        """The step to go on from: the last that was saved, None where there is none."""
-        return max(steps, default=None)
 
 
 class Together:
@@ -73,7 +70,7 @@ class Together:
         error = None
         try:
             yield
-        except Exception as raised:
+        except BaseException as raised:  # an interrupt as well, which the others must hear of
             error = raised
         if isinstance(error, ProcessLost):
             raise error
@@ -91,16 +88,18 @@ class Together:
         every = self.gather(np.array(mine, np.int32))
         return Agreement(int(every[0, 0]), int(every[:, 1].max()), bool(every[:, 2].any()))
 
-    def alike(self, facts: dict[str, str]) -> None:
+    def alike(self, facts: dict[str, str], **more: Any) -> None:
         """Check that all processes run the same.
 
         Args:
-            facts: what must be the same, by name.
+            facts: what must be the same, by name, except for the keys and positions of chains.
+            more: such facts.
 
         Raises:
             ValueError: they differ; it says in what.
         """
-        names = sorted(facts)
+        facts = facts | {name: str(value) for name, value in more.items()}
+        names = sorted(name for name in facts if not name.startswith(OF_CHAINS))
         digests = np.stack([_digest("\n".join(names)), *(_digest(facts[name]) for name in names)])
         counts = self.gather(np.array([len(digests)], np.int32))
         alike = (counts == counts[0]).all() and not _differ(self.gather(digests[0])).any()
@@ -112,9 +111,9 @@ class Together:
         where = _differ(self.gather(digests)[:, 1:])
         if where.any():
             changed = [name for name, other in zip(names, where, strict=True) if other]
-            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+            rest = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
             raise ValueError(
-                f"the processes differ in: {'; '.join(changed[:5])}{more}. Give all of them the "
+                f"the processes differ in: {'; '.join(changed[:5])}{rest}. Give all of them the "
                 "same model, data, key and settings."
             )
 
@@ -129,15 +128,15 @@ class Together:
         """
         padded = np.full(2, -1, np.int32)
         padded[: len(steps)] = steps
-        every = self.gather(padded)
-        if every.max() <= 0:
-            return None
-        shared = set.intersection(*({int(s) for s in one if s >= 0} for one in every))
+        every = [{int(step) for step in one if step >= 0} for one in self.gather(padded)]
+        shared = set.intersection(*every)
+        if not shared and not set.union(*every) - {0}:
+            return None  # killed at the very start, when some had not written that of step 0
         if not shared:
+            have = (f"process {k} those of {sorted(one) or 'none'}" for k, one in enumerate(every))
             raise CheckpointError(
-                "the processes' checkpoints have no step in common: "
-                + ", ".join(f"process {k} has {[int(s) for s in s_k if s >= 0] or 'none'}" for k, s_k in enumerate(every))
-                + ". Restore the missing ones, or choose another folder for a new run."
+                f"the processes have no checkpoint of one step in common: {', '.join(have)}. "
+                "Restore the missing ones, or choose another folder for a new run."
             )
         return max(shared)
 

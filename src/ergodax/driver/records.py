@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -19,7 +18,8 @@ class Records:
     """The draws so far.
 
     Args:
-        row: (collected, info) of one draw of all chains, leaves of shape (chains, ...).
+        where: the run lives, which has the buffer.
+        row: (collected, info) of one draw of this process's chains, leaves of shape (chains, ...).
         num_draws: how many there will be.
         store: where they go, or None to keep them in memory.
 
@@ -29,15 +29,15 @@ class Records:
         made: draws in all.
     """
 
-    def __init__(self, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
-        self.row, self.store = row, store
+    def __init__(self, where: Any, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
+        self.where, self.row, self.store = where, row, store
         size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
         # A power of two, and not a small one where that is cheap, so that runs of different
         # lengths share a compiled program.
         cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
         most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
         self.capacity = 2 ** int(np.log2(most))
-        self.buffer = self._rows(self.capacity, jnp.zeros)
+        self.buffer = self._rows(self.capacity, where.zeros)
         self.filled = 0
         self.made = 0 if store is None else store.draws
         in_memory = store is None and num_draws > self.capacity
@@ -61,20 +61,20 @@ class Records:
         """
         if not self.filled or (self.store is None and self.host is None):
             return
-        rows = jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], self.buffer)
+        rows = self._left()
         if self.store is not None:
             self.store.append(rows)
         else:
             begin = self.made - self.filled
             jax.tree.map(lambda h, new: _put(h, begin, new), self.host, rows)
-        self.buffer, self.filled = self._rows(self.capacity, jnp.zeros), 0
+        self.buffer, self.filled = self._rows(self.capacity, self.where.zeros), 0
 
     def drawn(self) -> tuple[PyTree, PyTree]:
         """What `collect` made of the positions, and the Info, of all draws.
 
         Draws that could not be written to the store are among them.
         """
-        left = jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], self.buffer)
+        left = self._left()
         if self.store is not None:
             content = self.store.read()
             stored = (content["position"], content["info"])
@@ -87,6 +87,11 @@ class Records:
             left = jax.tree.map(lambda x: x[:, : self.made], self.host)
         position, info = left
         return tree.thaw(position), info
+
+    def _left(self) -> PyTree:
+        """The buffer's rows on the host."""
+        mine = self.where.mine(self.buffer)
+        return jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], mine)
 
     def _rows(self, count: int, make: Callable) -> PyTree:
         return jax.tree.map(lambda x: make((x.shape[0], count, *x.shape[1:]), x.dtype), self.row)

@@ -1,7 +1,6 @@
 """The host's side of one run: chunk after chunk, until all steps are taken."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from ergodax.driver.feed import Feed
 from ergodax.driver.fingerprint import compare, fingerprint
 from ergodax.driver.interruption import Stop
 from ergodax.driver.keeper import Keeper
+from ergodax.driver.processes import Agreement
 from ergodax.driver.progress import Report
 from ergodax.driver.records import Records
 from ergodax.driver.samples import Samples
@@ -62,33 +62,38 @@ class Run:
     """Where a run stands.
 
     Args:
-        kernel: the kernel.
-        collect: what is stored of a position.
+        where: the run lives: an OnOneDevice or an OnMesh.
         start: keys and first states of all chains, and zeros in the shape of a draw of them all.
         plan: how long.
         keeper: what goes to disk.
     """
 
-    def __init__(
-        self, kernel: Any, collect: Callable, start: tuple, plan: Plan, keeper: Keeper
-    ) -> None:
-        self.kernel, self.collect, self.plan, self.keeper = kernel, collect, plan, keeper
+    def __init__(self, where: Any, start: tuple, plan: Plan, keeper: Keeper) -> None:
+        self.where, self.plan, self.keeper = where, plan, keeper
+        self.processes = where.processes
         self.keys, states, row = start
         self.done = 0  # steps of each chain, burn-in included
         self.clock = Clock(min(SECONDS_TO_A_CHUNK, keeper.every))
         self.identity: dict[str, str] = {}
-        if keeper.file is not None:
+        if keeper.file is not None or self.processes.count > 1:
             counts = {"thin": plan.thin, "burn_in": plan.burn_in}
-            self.identity = fingerprint(kernel, collect, start, **counts)
-        if keeper.resumes:
-            compare(self.identity, keeper.facts()["fingerprint"], keeper.file)
-        self.feed = Feed(states)
-        self.states = detach(states)[1]
-        self.records = Records(row, plan.num_draws, keeper.open(row))
-        if keeper.resumes:
-            self._go_on()
-        elif keeper.active:
-            self._save()
+            with self.processes.together():
+                self.identity = fingerprint(
+                    where.kernel, where.collect, where.mine(start), **counts
+                )
+        self.processes.alike(self.identity, num_steps=plan.num_steps, kept=keeper.kinds)
+        keeper.settle(self.processes)
+        with self.processes.together():
+            if keeper.resumes:
+                compare(self.identity, keeper.facts()["fingerprint"], keeper.file)
+            self.feed = Feed(where, states)
+            self.states = detach(states)[1]
+            mine = where.mine(row)
+            self.records = Records(where, mine, plan.num_draws, keeper.open(mine))
+            if keeper.resumes:
+                self._go_on()
+            elif keeper.active:
+                self._save()
 
     def to_end(self, report: Report, stop: Stop) -> None:
         """Take all the steps.
@@ -96,27 +101,57 @@ class Run:
         Raises:
             DivergenceError: a chain did not go well.
             Interrupted: the run was asked to stop.
-            StorageError: draws or checkpoint could not be written.
+            StorageError: draws or checkpoint could not be written, or rows of a stream not be read.
         """
+        try:
+            self._all_chunks(report, stop)
+        finally:
+            self.feed.close()
+
+    def _all_chunks(self, report: Report, stop: Stop) -> None:
+        todo = Agreement(self.clock.steps(), 0, False)
         while self.done < self.plan.total:
-            self.states = self.feed.refill(self.states)
-            steps = self.clock.steps()
+            self._refill()
             left = self.feed.left
-            self._chunk(steps if left is None else min(steps, left), at_most=left)
-            if not self.records.room:
-                self._save_draws()
-            if self.keeper.due or (stop and self.keeper.active):
-                self._save()
+            self._chunk(todo.steps if left is None else min(todo.steps, left), at_most=left)
             report(self.done, self.clock.rate)
-            if stop and self.done < self.plan.total:
-                raise self._interrupted(stop)
+            mine = Agreement(self.clock.steps(), stop.signal, self.keeper.due)
+            todo = self.processes.agree(mine)
+            if todo.due or (todo.signal and self.keeper.active):
+                with self.processes.together():
+                    self._save()
+            elif not self.records.room:
+                with self.processes.together():
+                    self._save_draws()
+            if todo.signal and self.done < self.plan.total:
+                raise self._interrupted(todo.signal)
         if self.keeper.active:
-            self._save()
-        self.feed.close()
+            with self.processes.together():
+                self._save()
+
+    def _refill(self) -> None:
+        """Go to the next rows of a stream where they are due."""
+        with self.processes.together():
+            try:
+                self.states = self.feed.refill(self.states)
+            except (OSError, ValueError) as error:
+                if self.keeper.active:
+                    self._save()
+                raise StorageError(
+                    f"the run stopped at step {self.done}, where the next rows could not be read: "
+                    f"{error} {self._kept()}",
+                    samples=self.samples() if self.records.made else None,
+                ) from error
+
+    def _kept(self) -> str:
+        return f"The {self.records.made} draws of each chain are in this error's .samples."
 
     def samples(self) -> Samples:
         """What has been drawn."""
-        return Samples(*self.records.drawn(), self.feed.whole(self.states))
+        return Samples(*self.records.drawn(), self._final())
+
+    def _final(self) -> PyTree:
+        return self.where.mine(self.feed.whole(self.states))
 
     def _chunk(self, steps: int, *, at_most: int | None) -> None:
         """Take about `steps` steps, to the end of burn-in or of a draw; no more than `at_most`."""
@@ -138,12 +173,9 @@ class Run:
         """Take `count` steps and keep nothing."""
         before = self.states
         with self.clock.timing(count):
-            self.states, well = jax.block_until_ready(
-                loop.advance(
-                    self.kernel, self.keys, self.feed.rows, before,
-                    jnp.int32(self.done), jnp.int32(count),
-                )
-            )  # fmt: skip
+            self.states, well = self.where.advance(
+                self.keys, self.feed.rows, before, jnp.int32(self.done), jnp.int32(count)
+            )
         self._check(before, well, count)
         self.done += count
         self.feed.taken(self.states, count)
@@ -158,9 +190,7 @@ class Run:
             self.keys, self.feed.rows, before, first, how_many, thin, begun, offset
         )
         with self.clock.timing(count):
-            self.states, self.records.buffer, well = jax.block_until_ready(
-                loop.draw((self.kernel, self.collect, stretch), self.records.buffer)
-            )
+            self.states, self.records.buffer, well = self.where.draw(stretch, self.records.buffer)
         self._check(before, well, count, taken)
         self.records.add(draws)
         self.done += count
@@ -168,15 +198,15 @@ class Run:
 
     def _check(self, before: PyTree, well: Any, count: int, taken: int | None = None) -> None:
         """Stop at a chain that did not go well; find the step by taking them again."""
-        failed = np.flatnonzero(~np.asarray(well))
+        failed = np.flatnonzero(~self.where.whole(well))
         if not failed.size:
             return
-        where = (self.kernel, self.keys, self.feed.rows, before, jnp.int32(self.done))
-        reached, infos = loop.replay(*where, jnp.int32(count))
+        where = (self.keys, self.feed.rows, before, jnp.int32(self.done))
+        reached, infos = self.where.whole(self.where.replay(*where, jnp.int32(count)))
         chain = min(failed.tolist(), key=lambda c: int(reached[c]))
         steps = int(reached[chain])
         # Up to that step every chain went well, so all of them are brought there.
-        self.states, _ = loop.advance(*where, jnp.int32(steps))
+        self.states, _ = self.where.advance(*where, jnp.int32(steps))
         if taken is not None:
             self.records.add((taken + steps) // self.plan.thin)
         self.done += steps
@@ -190,17 +220,18 @@ class Run:
                 self.done,
                 f"The {self.records.made} draws of each chain made before it are in this error's "
                 ".samples.",
-                getattr(self.kernel, "infeasible", TOO_NOISY),
+                getattr(self.where.kernel, "infeasible", TOO_NOISY),
             ),
             step=self.done,
             chain=chain,
-            state=self.feed.whole(self.states),
+            state=self._final(),
             samples=samples,
         )
 
     def _go_on(self) -> None:
         """Continue where the checkpoint stands."""
-        self.states, facts = self.keeper.load(self.states)
+        states, facts = self.keeper.load(self.where.mine(self.states))
+        self.states = self.where.put(states)
         if facts["done"] > self.plan.total:
             raise CheckpointError(
                 f"the run in {self.keeper.file} has taken {facts['done']} steps, more than the "
@@ -221,23 +252,23 @@ class Run:
         """Bring the draws to disk, then where the run stands: never the other way round."""
         self._save_draws()
         try:
-            self.keeper.write(self.states, self.done, self.records.made, self.identity)
+            mine = self.where.mine(self.states)
+            self.keeper.write(mine, self.done, self.records.made, self.identity)
         except OSError as error:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> StorageError:
         return StorageError(
             f"the run could not be saved at step {self.done}: {error}. Make room, or give back the "
-            f"right to write.{self.keeper.how_to_go_on()} The {self.records.made} draws of each "
-            "chain are in this error's .samples.",
+            f"right to write.{self.keeper.how_to_go_on()} {self._kept()}",
             samples=self.samples() if self.records.made else None,
         )
 
-    def _interrupted(self, stop: Stop) -> Interrupted:
+    def _interrupted(self, signal: int) -> Interrupted:
         return Interrupted(
             f"stopped at step {self.done} of {self.plan.total}. The {self.records.made} draws of "
             f"each chain are {self.keeper.where()}.{self.keeper.how_to_go_on()}",
-            signal=stop.signal,
+            signal=signal,
             samples=self.samples() if self.records.made else None,
         )
 

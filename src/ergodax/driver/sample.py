@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from ergodax.driver.chains import start_chains
+from ergodax.driver.chains import positions_of_chains
+from ergodax.driver.device import OnOneDevice
 from ergodax.driver.interruption import stop_requested
 from ergodax.driver.keeper import Keeper
+from ergodax.driver.mesh import OnMesh
 from ergodax.driver.progress import progress_bar
 from ergodax.driver.run import Plan, Run
 from ergodax.driver.samples import Samples
@@ -32,6 +35,7 @@ def sample(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     save_every: float = 10.0,
+    mesh: Mesh | None = None,
 ) -> Samples:
     """Run a kernel and keep its draws.
 
@@ -57,19 +61,25 @@ def sample(
         resume: go on with the run in `checkpoint`, if there is one, to the same draws that it would
             have made uninterrupted; num_steps may be more than it was.
         save_every: seconds between two times of saving draws and state.
+        mesh: devices to run on, such as `ex.mesh()`: chains are split along its axis "chains", and
+            the shards of an `ex.Stratified` along its axis "data".
 
     Returns:
-        A Samples with `position` and `info` (axes chains, draws, ...) and `final_state`.
+        A Samples with `position` and `info` (axes chains, draws, ...) and `final_state`; on a mesh
+        of several processes, each has its own chains.
 
     Raises:
         DivergenceError: a chain's position is not finite, or compensating the gradient's noise was
             infeasible; carries the draws made before.
         Interrupted: the run was asked to stop; carries the draws.
         StorageError: the disk is full or can't be written; carries the draws.
+        ProcessLost: another process of the mesh has ended; start all of them again.
+        ProcessFailed: another process of the mesh has raised an error.
         CheckpointError: the folder has a run already and `resume` is False, or it is of another
             model, data, key or settings, or damaged.
         TypeError: an argument of the wrong type, or an integer position.
-        ValueError: a number out of range, shapes that do not fit the target.
+        ValueError: a number out of range, shapes that do not fit the target, chains or shards that
+            can't be split evenly over the mesh.
     """
     _check_counts(num_steps=num_steps, num_chains=num_chains, thin=thin, burn_in=burn_in)
     if thin > num_steps:
@@ -78,9 +88,14 @@ def sample(
         raise ValueError(f"burn_in + num_steps must be below 2^31, not {burn_in + num_steps}.")
     kernel = check_kernel(kernel)
     collect = collect or _identity
-    keeper = Keeper(store, checkpoint, resume, save_every)
-    start = start_chains(kernel, collect, position, positions, check_key(key), num_chains)
-    run = Run(kernel, collect, start, Plan(burn_in, num_steps, thin), keeper)
+    key, starts = check_key(key), positions_of_chains(position, positions, num_chains)
+    if mesh is None:
+        where = OnOneDevice(kernel, collect)
+    else:
+        where = OnMesh(kernel, collect, mesh, num_chains)
+    with where.processes.together():
+        keeper = Keeper(store, checkpoint, resume, save_every, where.part)
+    run = Run(where, where.start(key, starts), Plan(burn_in, num_steps, thin), keeper)
     with (
         progress_bar(burn_in + num_steps, show=progress) as report,
         stop_requested(terminate=keeper.active) as stop,

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.driver import storage
-from ergodax.driver.store import DrawStore
+from ergodax.data.block import detach
+from ergodax.driver import parts, storage
 from ergodax.driver.summary import summarise
 
 
@@ -114,7 +114,8 @@ class Samples(eqx.Module):
         Returns:
             The path written.
         """
-        content = {"position": self.position, "info": self.info, "final_state": self.final_state}
+        final = detach(self.final_state)[1]  # the rows of a stream stay where they are
+        content = {"position": self.position, "info": self.info, "final_state": final}
         return storage.save(path, content)
 
     @classmethod
@@ -122,7 +123,8 @@ class Samples(eqx.Module):
         """Read what `save` wrote, or the draws that `sample(store=)` has stored so far.
 
         Args:
-            path: the file, or the folder; a folder's Samples have no final_state.
+            path: the file, or the folder; a folder's Samples have no final_state. The draws that
+                several processes have stored in it are joined.
             like: a position of the same structure, needed only where the position is of a
                 class that this library does not know, such as your own Equinox module;
                 without it such a position comes back as a dict.
@@ -131,7 +133,7 @@ class Samples(eqx.Module):
             ValueError: not a file of `save` nor a folder of draws, or damaged.
         """
         if Path(path).is_dir():
-            content = DrawStore(path).read() | {"final_state": None}
+            content = parts.read(path) | {"final_state": None}
         else:
             content = storage.load(path)
         position = content["position"]

@@ -8,6 +8,7 @@ from ergodax.gradient.minibatch import Minibatch
 from ergodax.gradient.noisy import NoisyGradient
 from ergodax.gradient.saga import SAGA
 from ergodax.gradient.score_covariance import ScoreCovariance
+from ergodax.gradient.sharded import Stratified
 from ergodax.gradient.svrg import SVRG
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "Minibatch",
     "NoisyGradient",
     "ScoreCovariance",
+    "Stratified",
 ]

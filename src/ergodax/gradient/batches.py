@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import take
+from ergodax.data.arrays import needs_memory
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
+from ergodax.data.source import Source
+from ergodax.data.streamed import Streamed, batch_at
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.target.posterior import Posterior
 
@@ -53,7 +55,7 @@ class BatchEstimator(GradientEstimator):
             state: of the batching scheme.
         """
         rows, state = self.batching.draw(key, state, self.target.num_data, self.batch_size)
-        return take(self.target.data, rows), state
+        return batch_at(self.target.data, state, rows), state
 
     @abc.abstractmethod
     def scores_of(self, state: Any, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
@@ -95,16 +97,54 @@ def checked_batching(
 
     Raises:
         TypeError: not a Posterior, or a batch size that is not an integer.
-        ValueError: a batch size outside [1, N].
+        ValueError: a batch size outside [1, N], or larger than a block of a source; a scheme
+            chosen for a source.
     """
     if not isinstance(posterior, Posterior):
         raise TypeError(
             f"posterior must be an ex.Posterior (a prior, a likelihood, data), not "
             f"{posterior!r}. A target without data has no batches: use ex.FullGradient."
         )
+    if isinstance(posterior.data, Source):
+        return _streamed(posterior.data, batch_size, replace, batching)
     scheme = batching or (WithReplacement() if replace else WithoutReplacement())
     scheme.check(posterior.num_data, batch_size)
     return scheme
+
+
+def _streamed(
+    source: Source, batch_size: Any, replace: bool, batching: Batching | None
+) -> Streamed:
+    """The only scheme for a source."""
+    if replace or batching is not None:
+        chosen = "replace=True" if batching is None else f"batching={batching!r}"
+        raise ValueError(
+            f"{chosen} can't be had with a source: only the rows of the present block are in "
+            "memory, and they are used in random order, each as often as source.passes says. "
+            "Leave it out."
+        )
+    Streamed(source, 1).check(source.num_rows, batch_size)
+    if batch_size > source.block_rows:
+        raise ValueError(
+            f"batch_size={batch_size} is larger than a block of the source, which has "
+            f"{source.block_rows} rows. Raise block_rows."
+        )
+    return Streamed(source, int(batch_size))
+
+
+def check_resident(posterior: Any, user: str, instead: str) -> None:
+    """Refuse a source.
+
+    Args:
+        posterior: whose data are looked at; anything else is let through.
+        user: what needs all data.
+        instead: what does without.
+
+    Raises:
+        TypeError: the data are a source.
+    """
+    if isinstance(getattr(posterior, "data", None), Source):
+        raise TypeError(needs_memory(user, instead))
 
 
 def corrected(

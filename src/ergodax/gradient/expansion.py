@@ -4,15 +4,15 @@ The polynomial of the whole data is computed once, in a pass over the data. What
 to estimate is only the remainder, which vanishes as the position comes near the centre.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import num_rows, take
+from ergodax.data.arrays import num_rows
+from ergodax.data.passes import sum_in_chunks, summed
+from ergodax.data.source import Source
 from ergodax.gradient.batches import corrected
 from ergodax.recipe.operators import Dense
 from ergodax.target.posterior import Posterior
@@ -111,7 +111,6 @@ def remainders(
     return jax.vmap(lambda b: expansion.remainder(posterior, position, b))(single)
 
 
-@eqx.filter_jit
 def expand(posterior: Posterior, centre: PyTree, chunk: int, *, order: int = 1) -> Expansion:
     """The expansion at a centre, in one pass over the data.
 
@@ -121,6 +120,20 @@ def expand(posterior: Posterior, centre: PyTree, chunk: int, *, order: int = 1) 
         chunk: how many examples are computed at a time, which bounds the memory.
         order: 1, or 2 for the Hessian as well, a d x d matrix.
     """
+    data = posterior.data
+    if isinstance(data, Source):
+        sums = summed(
+            data, lambda rows: _terms(posterior, centre, data.as_seen(rows), chunk, order)
+        )
+        value, score, hessian = jax.tree.map(jnp.asarray, sums)
+    else:
+        value, score, hessian = _terms(posterior, centre, data, chunk, order)
+    return Expansion(centre, value, score, None if hessian is None else Dense(hessian))
+
+
+@eqx.filter_jit
+def _terms(posterior: Posterior, centre: PyTree, data: PyTree, chunk: int, order: int) -> PyTree:
+    """The sums over these rows: log-likelihoods, scores, and Hessians at order 2."""
     flat, unravel = tree.ravel(centre)
 
     def of(batch: PyTree) -> PyTree:
@@ -131,27 +144,4 @@ def expand(posterior: Posterior, centre: PyTree, chunk: int, *, order: int = 1) 
         hessian = jax.hessian(lambda x: likelihood(unravel(x)))(flat) if order == 2 else None
         return value, score, hessian
 
-    value, score, hessian = sum_in_chunks(of, posterior.data, posterior.num_data, chunk)
-    return Expansion(centre, value, score, None if hessian is None else Dense(hessian))
-
-
-def sum_in_chunks(
-    function: Callable[[PyTree], PyTree], data: PyTree, rows: int, chunk: int
-) -> PyTree:
-    """The sum of function(chunk of the data) over chunks.
-
-    Args:
-        function: of a batch, a sum over its examples.
-        data: a tree of arrays with leading axis `rows`.
-        rows: N.
-        chunk: rows at a time, at least 1.
-    """
-    numbers = jnp.arange(rows, dtype=jnp.int32)
-    first = (rows - 1) % chunk + 1  # so that whole chunks remain
-    start = function(take(data, numbers[:first]))
-    total, _ = jax.lax.scan(
-        lambda sofar, some: (tree.add(sofar, function(take(data, some))), None),
-        start,
-        numbers[first:].reshape(-1, chunk),
-    )
-    return total
+    return sum_in_chunks(of, data, num_rows(data), chunk)

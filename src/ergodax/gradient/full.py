@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 
@@ -17,7 +18,7 @@ class FullGradient(GradientEstimator):
         target: a Target, Posterior or analytic target.
 
     Raises:
-        TypeError: not a target.
+        TypeError: not a target, or a posterior of a source.
     """
 
     target: AbstractTarget
@@ -25,6 +26,7 @@ class FullGradient(GradientEstimator):
     def __init__(self, target: AbstractTarget) -> None:
         if not isinstance(target, AbstractTarget):
             raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+        check_resident(target, "FullGradient", "ex.Minibatch or ex.ControlVariate")
         self.target = target
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> Any:

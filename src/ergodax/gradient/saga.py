@@ -11,15 +11,17 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
+from ergodax.data.passes import sum_in_chunks
 from ergodax.gradient.base import Estimate
 from ergodax.gradient.batches import (
     BatchEstimator,
+    check_resident,
     checked_batching,
     corrected,
     likelihoods_and_scores,
     whole,
 )
-from ergodax.gradient.expansion import Expansion, sum_in_chunks
+from ergodax.gradient.expansion import Expansion
 from ergodax.mapped import in_any_chain
 from ergodax.target.posterior import Posterior
 
@@ -78,7 +80,8 @@ class SAGA(BatchEstimator):
         max_bytes: the largest table that is accepted, for one chain.
 
     Raises:
-        TypeError: not a Posterior, or a number that must be an integer and is not.
+        TypeError: not a Posterior, one of a source, or a number that must be an integer and is
+            not.
         ValueError: a batch size outside [1, N], or (in `init`) a table that is too large.
 
     Reference:
@@ -100,6 +103,7 @@ class SAGA(BatchEstimator):
         batching: Batching | None = None,
         max_bytes: int | np.integer = 2**31,
     ) -> None:
+        check_resident(posterior, "SAGA, which keeps a table of N scores,", "ex.ControlVariate")
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
         self.max_bytes = whole(max_bytes, "max_bytes", 2**31)

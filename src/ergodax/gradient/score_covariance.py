@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.data.block import attach, detach
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
-from ergodax.gradient.batches import BatchEstimator
+from ergodax.gradient.batches import BatchEstimator, check_resident
 from ergodax.gradient.scores import (
     OPERATORS,
     check_scores,
@@ -60,8 +61,8 @@ class ScoreCovariance(GradientEstimator):
     wrong wherever V depends on the position.
 
     With `ShuffledEpochs` V is that of one batch alone; batches of one pass depend on each other,
-    and their noise cancels in the long run, which V does not show. With `Neighbours` V is right
-    if the rows are in random order.
+    and their noise cancels in the long run, which V does not show; so with a source, whose rows
+    must be in random order. With `Neighbours` V is right if the rows are in random order.
 
     Args:
         gradient: an estimator that gives the scores of its batch: ex.Minibatch,
@@ -78,7 +79,8 @@ class ScoreCovariance(GradientEstimator):
         chunk: how many scores are computed at a time with rows="all".
 
     Raises:
-        TypeError: not an estimator that gives scores, or an argument of the wrong type.
+        TypeError: not an estimator that gives scores, rows="all" of a source, or an argument of
+            the wrong type.
         ValueError: a batch of one, an unknown structure, a number out of range, or an average of
             low-rank covariances.
 
@@ -118,6 +120,8 @@ class ScoreCovariance(GradientEstimator):
             )
         elif gradient.target.num_data < 2:
             raise ValueError("one example has no covariance. Try ex.FullGradient(posterior).")
+        else:
+            check_resident(gradient.target, "rows='all'", "rows='batch'")
         if structure == "low rank" and average is not None:
             raise ValueError(
                 f"average={average!r} can't be had with structure='low rank': each batch would "
@@ -146,21 +150,23 @@ class ScoreCovariance(GradientEstimator):
     ) -> tuple[Estimate, CovarianceState]:
         """The inner estimate, with the covariance measured now or kept."""
         due = state.step % self.refresh == 0
+        block, _ = detach(state.gradient)  # a branch that returned its rows would copy them
 
         def renewed() -> tuple[Estimate, Any, Float[Array, ""]]:
             estimate, measured, gradient = self._measure(key, state.gradient, position)
             covariance, weight = self._average(state, measured, due)
-            return _with(estimate, covariance), gradient, weight
+            return _with(estimate, covariance), detach(gradient)[1], weight
 
         def kept() -> tuple[Estimate, Any, Float[Array, ""]]:
             estimate, gradient = self.gradient.estimate(key, state.gradient, position)
-            return _with(estimate, state.covariance), gradient, state.weight
+            return _with(estimate, state.covariance), detach(gradient)[1], state.weight
 
         if self.refresh == 1:
             estimate, gradient, weight = renewed()
         else:
             estimate, gradient, weight = jax.lax.cond(in_any_chain(due), renewed, kept)
         covariance = None if state.covariance is None else estimate.covariance
+        gradient = attach(block, gradient)
         return estimate, CovarianceState(gradient, covariance, weight, state.step + 1)
 
     def _measure(

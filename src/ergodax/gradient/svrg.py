@@ -12,7 +12,7 @@ from ergodax import tree
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.gradient.base import Estimate
-from ergodax.gradient.batches import BatchEstimator, checked_batching, whole
+from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, whole
 from ergodax.gradient.expansion import Expansion, about, about_with_scores, expand, remainders
 from ergodax.mapped import in_any_chain
 from ergodax.target.posterior import Posterior
@@ -56,7 +56,8 @@ class SVRG(BatchEstimator):
             its memory.
 
     Raises:
-        TypeError: not a Posterior, or a number that must be an integer and is not.
+        TypeError: not a Posterior, one of a source, or a number that must be an integer and is
+            not.
         ValueError: a batch size outside [1, N], or a period or chunk less than 1.
 
     Reference:
@@ -80,6 +81,9 @@ class SVRG(BatchEstimator):
         batching: Batching | None = None,
         chunk: int | np.integer = 1024,
     ) -> None:
+        check_resident(
+            posterior, "SVRG, which passes over them from time to time,", "ex.ControlVariate"
+        )
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
         example = max(1, posterior.num_data // self.batch_size)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import as_data, num_rows
+from ergodax.data.arrays import as_data, needs_memory, num_rows
+from ergodax.data.source import Source, stacked
 from ergodax.target.base import AbstractTarget
 
 
@@ -23,7 +24,8 @@ class Posterior(AbstractTarget):
         log_prior: position -> scalar, up to a constant.
         log_likelihood: (position, example) -> scalar, up to a constant; `example` has the
             structure of `data` without the leading axis.
-        data: arrays, or any tree of them, with one leading axis of length N in common.
+        data: arrays, or any tree of them, with one leading axis of length N in common; or a
+            source such as ex.data.npy, which is read while a chain runs.
         batched: whether log_likelihood takes a batch of n examples and returns shape (n,).
             For likelihoods that are faster so; the default maps the single-example one.
 
@@ -65,6 +67,13 @@ class Posterior(AbstractTarget):
         """N, the number of examples."""
         return num_rows(self.data)
 
+    def _potential_as_checked(self, position: PyTree) -> Float[Array, ""]:
+        """Of two rows where the data are a source."""
+        if not isinstance(self.data, Source):
+            return self.potential(position)
+        rows = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), stacked(self.data.example, 2))
+        return self.potential_on(position, rows)
+
     def log_likelihoods(self, position: PyTree, batch: PyTree) -> Float[Array, " n"]:
         """The log-likelihood of each example of a batch.
 
@@ -80,14 +89,14 @@ class Posterior(AbstractTarget):
         if self.batched:
             values = self.log_likelihood(position, batch)
             if jnp.shape(values) != (n,):
-                raise _shape_error(
+                raise _refusal(
                     f"log_likelihood with batched=True must return one number for each of the {n} "
                     f"examples, shape ({n},), not shape {jnp.shape(values)}."
                 )
             return values
         values = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, batch)
         if jnp.shape(values) != (n,):
-            raise _shape_error(
+            raise _refusal(
                 "log_likelihood must return a scalar for ONE example, not shape "
                 f"{jnp.shape(values)[1:]}. Sum over the example's own axes, or pass batched=True "
                 "if the function takes a whole batch and returns one number for each example."
@@ -98,7 +107,7 @@ class Posterior(AbstractTarget):
         """The unbiased estimate of U from a batch of n: -log_prior - (N/n) sum log_likelihood."""
         prior = self.log_prior(tree.thaw(position))
         if jnp.shape(prior) != ():
-            raise _shape_error(
+            raise _refusal(
                 f"log_prior must return a scalar, not shape {jnp.shape(prior)}. "
                 "Sum over the dimensions, as in jnp.sum(...)."
             )
@@ -106,7 +115,13 @@ class Posterior(AbstractTarget):
         return -prior - (self.num_data / num_rows(batch)) * likelihood
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
-        """U(position) of the whole data; costs N evaluations."""
+        """U(position) of the whole data; costs N evaluations.
+
+        Raises:
+            TypeError: the data are a source.
+        """
+        if isinstance(self.data, Source):
+            raise _refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
         return self.potential_on(position, self.data)
 
     def prior_gradient(self, position: PyTree) -> PyTree:
@@ -131,7 +146,7 @@ class Posterior(AbstractTarget):
         return jax.vmap(jax.grad(one), in_axes=(None, 0))(position, batch)
 
 
-def _shape_error(message: str) -> TypeError:
+def _refusal(message: str) -> TypeError:
     # Marked so that `AbstractTarget.check` lets it through unchanged.
     error = TypeError(message)
     error.ergodax = True  # pyright: ignore[reportAttributeAccessIssue]

@@ -90,9 +90,23 @@ def averaged_gaussian(
         steps = scipy.linalg.solve_triangular(_cholesky(hessian).T, normal.T, lower=False).T
         flats = np.concatenate([centre + steps, centre - steps])
         gradient, averaged = (np.mean(x, axis=0) for x in zip(*map(at, flats), strict=True))
-        centre = centre - scipy.linalg.cho_solve((_cholesky(averaged), True), gradient - offset)
+        centre = centre - _step(averaged, gradient - offset)
         hessian = _geometric_mean(hessian, averaged)
     return AveragedGaussian(centre, hessian, [unflattened(frozen, x) for x in flats], rows)
+
+
+def _step(
+    hessian: Float[np.ndarray, "d d"], gradient: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, " d"]:
+    """Newton's step, no longer than a typical draw of N(0, H^-1).
+
+    Where few rows curve the potential, far draws see slopes without curvature, and the whole step
+    would lead out of the posterior.
+    """
+    factor = _cholesky(hessian)
+    inside = scipy.linalg.solve_triangular(factor, gradient, lower=True)  # in units of draws
+    inside *= min(1.0, np.sqrt(len(gradient)) / max(float(np.linalg.norm(inside)), 1e-300))
+    return scipy.linalg.solve_triangular(factor.T, inside, lower=False)
 
 
 def _geometric_mean(

@@ -1,0 +1,61 @@
+"""What survives, measured: `python -m benchmarks.reliability`.
+
+Runs are killed at random instants and resumed; data are read from disk while sampling; a process
+of two is killed. The figures of docs/reliability.md come from here.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import environment
+from benchmarks.sections.settings import FULL, QUICK
+from benchmarks.streams import streams_table
+from ergodax.apps.reliability import kills, runs
+
+ROOT = Path(__file__).parents[1]
+SECTIONS = ("kills", "streams", "hosts")
+
+
+def main() -> None:
+    """Run the sections and print each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50, help="of each run (50)")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--quick", action="store_true", help="smaller files, five kills")
+    options = parser.parse_args()
+    print("\n".join(f"{name:>12}: {value}" for name, value in environment.describe().items()))
+    if "kills" in options.only:
+        _kills(5 if options.quick else options.kills)
+    if "streams" in options.only:
+        print(streams_table(QUICK if options.quick else FULL).text(), flush=True)
+    if "hosts" in options.only:
+        _hosts()
+
+
+def _kills(times: int) -> None:
+    print("\nkilled at random instants, resumed, compared with the run that was not killed")
+    for kind in runs.KERNELS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = kills.drill(kind, times, Path(folder), seed=time.time_ns(), say=print)
+        print(
+            f"  {kind}: {found.kills} kills, {found.in_writing} of them in the middle of writing a "
+            f"file; draws of each chain {found.draws} of {found.expected}; arrays that differ in a "
+            f"bit: {found.different}; times the store could not be read or was wrong between two "
+            f"lives: {found.unreadable}; {found.seconds:.0f} s",
+            flush=True,
+        )
+
+
+def _hosts() -> None:
+    """The tests of several devices and processes, which print their figures."""
+    print("\nseveral devices and processes", flush=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "--durations=0", "tests/distributed"]
+    subprocess.run(command, cwd=ROOT, check=False)
+
+
+if __name__ == "__main__":
+    main()

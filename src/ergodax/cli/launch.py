@@ -1,0 +1,138 @@
+"""`ergodax launch`: several processes of one command on this host, started again if one is lost."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+POLL = 0.05  # seconds
+GRACE = 2.0  # seconds between asking a process to end and ending it
+
+
+def launch(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    processes: int = 2,
+    restarts: int = 3,
+) -> int:
+    """Start a command several times as the processes of one run, and again if one is lost.
+
+    Each process finds its number in its environment, where ergodax.distributed.start() and
+    `ergodax run` look for it. A process that is killed or fails ends the others, and all are
+    started again; a program that samples with checkpoint= and resume=True then goes on where it
+    was.
+
+    Example: ergodax launch --processes 2 -- python model.py
+
+    Parameters
+    ----------
+    command
+        The command and its arguments, after --.
+    processes
+        How many.
+    restarts
+        How often to start again before giving up.
+    """
+    if not command:
+        raise ValueError("no command: try ergodax launch --processes 2 -- python model.py")
+    if processes < 1 or restarts < 0:
+        raise ValueError(
+            f"processes={processes} must be positive, restarts={restarts} not negative."
+        )
+    console = Console(stderr=True)
+    for attempt in range(restarts + 1):
+        which, status, stopped = _run_once(list(command), processes)
+        if stopped or not status or attempt == restarts:
+            break
+        console.print(
+            f"process {which} of {processes} ended with status {status}; starting all again "
+            f"({attempt + 1} of {restarts})",
+            highlight=False,
+        )
+    return status
+
+
+def _run_once(command: list[str], processes: int) -> tuple[int, int, bool]:
+    """The first process that failed, its status (0: none did), and whether we were told to stop."""
+    address = f"127.0.0.1:{_free_port()}"
+    running: list[subprocess.Popen] = []
+    with _noted() as came:
+        try:
+            for number in range(processes):
+                own = {
+                    "ERGODAX_COORDINATOR": address,
+                    "ERGODAX_PROCESSES": str(processes),
+                    "ERGODAX_PROCESS_ID": str(number),
+                }
+                # In a session of its own, Ctrl-C reaches a process once: through us.
+                running.append(
+                    subprocess.Popen(command, env=os.environ | own, start_new_session=True)
+                )
+            which, status = _watch(running, came)
+            return which, status, came.stopped
+        finally:
+            _end(running)
+
+
+class _Signals:
+    """Signals to stop that have come and are to be handed on."""
+
+    def __init__(self) -> None:
+        self.waiting: list[int] = []
+        self.stopped = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.waiting.append(number)
+        self.stopped = True
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[_Signals]:
+    """While active, signals to stop are noted."""
+    came = _Signals()
+    before = {one: signal.signal(one, came.note) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _watch(running: list[subprocess.Popen], came: _Signals) -> tuple[int, int]:
+    """Wait until one fails or all end; told to stop, they end of themselves, after one chunk."""
+    while True:
+        while came.waiting:
+            number = came.waiting.pop(0)
+            for process in running:
+                process.send_signal(number)  # to one that has ended it sends none
+        ended = [process.poll() for process in running]
+        failed = [(k, status) for k, status in enumerate(ended) if status]
+        if None not in ended or (failed and not came.stopped):
+            return failed[0] if failed else (0, 0)
+        time.sleep(POLL)
+
+
+def _end(running: list[subprocess.Popen]) -> None:
+    for process in running:
+        if process.poll() is None:
+            process.terminate()
+    until = time.monotonic() + GRACE
+    for process in running:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]

@@ -1,0 +1,128 @@
+"""A copy of the data in random order, made with little memory."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax import tree
+from ergodax.data.npy import npy
+from ergodax.data.paged import Paged
+from ergodax.data.source import Source, row_bytes, stacked
+
+MEMORY = 2**28
+
+
+def shuffle(
+    source: Any,
+    folder: str | os.PathLike,
+    *,
+    seed: int = 0,
+    memory: int = MEMORY,
+    **options: Any,
+) -> Paged:
+    """Write the rows in random order, every order equally likely, and open the copy.
+
+    Two passes: each row goes to a random one of several piles on disk; then each pile, which fits
+    the memory, is read, put in random order and written behind those before. Needs room on disk
+    for the data twice, and leaves it taken once.
+
+    Args:
+        source: of the rows.
+        folder: made for the copy; has one .npy file for each array, named by its place in the
+            tree of the data, such as 0.npy, or data.npy where there is one array alone.
+        seed: of the order.
+        memory: bytes of rows that are held at a time.
+        options: block_rows, page_rows, passes and dtype of the source that is returned, as in
+            ex.data.npy.
+
+    Returns:
+        The copy as a source of the same structure.
+
+    Raises:
+        FileExistsError: the folder exists.
+        TypeError: not a source.
+        ValueError: memory for fewer than 1024 rows, or for so few that there would be more than
+            1024 piles.
+
+    Reference:
+        Rao, Generation of random permutation of given number of elements using random sampling
+        numbers, 1961.
+    """
+    if not isinstance(source, Source):
+        raise TypeError(f"source must be a source such as ex.data.npy gives, not {source!r}.")
+    size = row_bytes(source.row)
+    # A pile is read and put in order, which takes it twice, and piles differ in size.
+    piles = -(-4 * source.num_rows * size // memory)
+    if memory < 1024 * size or piles > 1024:
+        least = max(1024 * size, 4 * source.num_rows * size // 1024 + 1)
+        raise ValueError(f"memory={memory} is too little for these data. Try {least}.")
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    names = jax.tree_util.tree_map_with_path(
+        lambda path, _: folder / f"{tree.path_name(path) or 'data'}.npy", source.row
+    )
+    rng = np.random.default_rng(seed)
+    places = [folder / f"pile-{k}" for k in range(piles)]
+    counts = _dealt(source, places, rng, max(1, memory // (4 * size)))
+    _collected(source, places, counts, jax.tree.leaves(names), rng)
+    return npy(names, **options)
+
+
+def _dealt(source: Source, places: list[Path], rng: np.random.Generator, rows: int) -> list[int]:
+    """Deal the rows to the piles; how many each has."""
+    counts = [0] * len(places)
+    for some in source.scan(rows):
+        records = _records(some)
+        pile = rng.integers(len(places), size=len(records))
+        order = np.argsort(pile, kind="stable")
+        ends = np.searchsorted(pile[order], np.arange(len(places) + 1))
+        for k, place in enumerate(places):
+            part = records[order[ends[k] : ends[k + 1]]]
+            counts[k] += len(part)
+            with open(place, "ab") as file:
+                part.tofile(file)
+    return counts
+
+
+def _collected(
+    source: Source,
+    places: list[Path],
+    counts: list[int],
+    names: list[Path],
+    rng: np.random.Generator,
+) -> None:
+    """Put each pile in order and write it behind those before; the pile is deleted."""
+    shapes = jax.tree.leaves(stacked(source.row, source.num_rows))
+    files = [_begun(name, x) for name, x in zip(names, shapes, strict=True)]
+    try:
+        for place, count in zip(places, counts, strict=True):
+            records = np.fromfile(place, np.uint8).reshape(count, row_bytes(source.row))
+            records = records[rng.permutation(count)]
+            begin = 0
+            for file, x in zip(files, jax.tree.leaves(source.row), strict=True):
+                end = begin + row_bytes(x)
+                np.ascontiguousarray(records[:, begin:end]).tofile(file)
+                begin = end
+            place.unlink()
+    finally:
+        for file in files:
+            file.close()
+
+
+def _records(rows: PyTree) -> np.ndarray:
+    """Rows as bytes, the arrays side by side: shape (rows, bytes)."""
+    parts = [np.ascontiguousarray(x) for x in jax.tree.leaves(rows)]
+    return np.concatenate([x.reshape(len(x), -1).view(np.uint8) for x in parts], axis=1)
+
+
+def _begun(path: Path, x: jax.ShapeDtypeStruct) -> Any:
+    """A .npy file with its header written."""
+    file = open(path, "wb")
+    descr = np.lib.format.dtype_to_descr(np.dtype(x.dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": x.shape}
+    np.lib.format.write_array_header_2_0(file, header)
+    return file

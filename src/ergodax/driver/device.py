@@ -1,0 +1,64 @@
+"""Where a run lives: on JAX's default device. `mesh` has the same for several."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax.data.block import errors_of_reading
+from ergodax.driver import loop
+from ergodax.driver.processes import Alone
+
+
+class OnOneDevice:
+    """A kernel and what is stored of a position, and the programs of the loop with them.
+
+    Args:
+        kernel: the kernel.
+        collect: what is stored of a position.
+
+    Attributes:
+        processes: that the run is shared by.
+        part: the name of this process's part of the stored run; empty for the whole.
+    """
+
+    processes, part = Alone(), ""
+
+    def __init__(self, kernel: Any, collect: Callable) -> None:
+        self.kernel, self.collect = kernel, collect
+
+    def start(self, key: Any, positions: PyTree) -> tuple:
+        """See `loop.start`."""
+        with errors_of_reading():
+            return loop.start(self.kernel, self.collect, key, positions)
+
+    def advance(self, *where: Any) -> tuple:
+        """See `loop.advance`."""
+        return jax.block_until_ready(loop.advance(self.kernel, *where))
+
+    def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
+        """See `loop.draw`."""
+        return jax.block_until_ready(loop.draw((self.kernel, self.collect, stretch), buffer))
+
+    def replay(self, *where: Any) -> tuple:
+        """See `loop.replay`."""
+        return loop.replay(self.kernel, *where)
+
+    def mine(self, tree: PyTree) -> PyTree:
+        """Of arrays with a leading chain axis, the chains of this process."""
+        return tree
+
+    def put(self, tree: PyTree) -> PyTree:
+        """Undo `mine`."""
+        return jax.tree.map(jax.device_put, tree)
+
+    def whole(self, tree: PyTree) -> PyTree:
+        """Arrays with a leading chain axis, all chains of them in every process, as NumPy's."""
+        return jax.tree.map(np.asarray, tree)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        """Zeros of this shape, which has this process's chains as its leading axis."""
+        return jnp.zeros(shape, dtype)

@@ -1,0 +1,111 @@
+"""Meshes of devices: how one is made, and what of a run fits on it."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from ergodax.data.shards import AXIS as DATA
+from ergodax.data.shards import is_shards
+
+CHAINS = "chains"
+
+
+def mesh(chains: int | None = None, data: int = 1) -> Mesh:
+    """A mesh of devices for `sample(mesh=)`.
+
+    Args:
+        chains: over how many devices the chains are split; by default all that there are, divided
+            by `data`.
+        data: over how many devices the rows of the data are split; neighbouring ones, which
+            belong to one process where possible.
+
+    Returns:
+        A mesh with the axes "chains" and "data", of the first chains * data devices of all
+        processes.
+
+    Raises:
+        ValueError: there are fewer devices.
+    """
+    devices = jax.devices()
+    if chains is None:
+        chains = len(devices) // max(1, data)
+    if chains < 1 or data < 1 or chains * data > len(devices):
+        raise ValueError(
+            f"a mesh of chains={chains} times data={data} devices is asked for, but there are "
+            f"{len(devices)}. Try ex.mesh(); a CPU counts as four devices with the environment "
+            "variable XLA_FLAGS=--xla_force_host_platform_device_count=4."
+        )
+    return Mesh(np.array(devices[: chains * data]).reshape(chains, data), (CHAINS, DATA))
+
+
+def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:
+    """A user's mesh, with all axes left to the compiler, if the run fits on it.
+
+    Args:
+        mesh: the mesh.
+        kernel: the kernel, in which shards of rows are looked for.
+        num_chains: how many chains there are to be.
+
+    Raises:
+        TypeError: not a mesh.
+        ValueError: it does not fit.
+    """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}. Try ex.mesh().")
+    if CHAINS not in mesh.axis_names or not {CHAINS, DATA} >= set(mesh.axis_names):
+        raise ValueError(
+            f"mesh must have the axis 'chains' and may have 'data', not {mesh.axis_names}. Try "
+            "ex.mesh(chains=..., data=...)."
+        )
+    across = mesh.shape[CHAINS]
+    if num_chains % across:
+        raise ValueError(
+            f"num_chains={num_chains} can't be split evenly over the {across} devices of the "
+            f"mesh's axis 'chains'. Try num_chains={-(-num_chains // across) * across}, or "
+            "ex.mesh(chains=...) with a divisor of the number of chains."
+        )
+    _check_data(mesh.shape.get(DATA, 1), kernel)
+    devices = mesh.devices.T if mesh.axis_names[0] == DATA else mesh.devices
+    devices = devices.reshape(across, -1)
+    if mesh.is_multi_process:
+        _check_processes(devices)
+    return Mesh(devices, (CHAINS, DATA))
+
+
+def _check_data(across: int, kernel: Any) -> None:
+    """Refuse a kernel that would evaluate all its rows on each of the devices along "data"."""
+    found = [x for x in jax.tree.leaves(kernel, is_leaf=is_shards) if is_shards(x)]
+    if across == 1:
+        return
+    if not found:
+        estimator = type(getattr(kernel, "gradient", kernel)).__name__
+        raise ValueError(
+            f"the mesh splits the data over {across} devices, but {estimator} has none that are in "
+            "shards. Wrap an ex.Minibatch or ex.ControlVariate: ex.Stratified(gradient, "
+            f"shards={across}); or leave the axis out: ex.mesh()."
+        )
+    for shards in found:
+        if shards.count % across:
+            raise ValueError(
+                f"shards={shards.count} can't be split evenly over the {across} devices of the "
+                f"mesh's axis 'data'. Try shards={-(-shards.count // across) * across}."
+            )
+
+
+def _check_processes(devices: np.ndarray) -> None:
+    """Refuse devices that leave a process idle, or give it chains that are not neighbours."""
+    owners = np.vectorize(lambda device: device.process_index)(devices)
+    present, processes = set(owners.ravel().tolist()), jax.process_count()
+    if len(present) != processes:
+        raise ValueError(
+            f"the mesh has devices of {len(present)} of the {processes} processes, but each must "
+            "have one. Try ex.mesh()."
+        )
+    places = [np.flatnonzero((owners == one).any(axis=1)) for one in present]
+    if any(np.ptp(place) >= len(place) for place in places):
+        raise ValueError(
+            "the mesh gives a process chains that do not follow each other. Order the devices by "
+            "process, as ex.mesh() does."
+        )

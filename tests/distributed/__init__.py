@@ -1,0 +1,1 @@
+"""Runs over several devices and several processes."""

@@ -1,0 +1,241 @@
+"""Runs over four devices. `test_devices` starts this file in a process that has them."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, Mesh
+
+import ergodax as ex
+from ergodax.driver.clock import Clock
+from ergodax.driver.mesh import OnMesh, _advance
+from ergodax.driver.meshes import mesh
+from ergodax.gradient.sharded import Stratified
+
+pytestmark = pytest.mark.skipif(jax.device_count() != 4, reason="run by test_devices.py")
+
+KEY, D, N = jax.random.key(7), 3, 103
+_RNG = np.random.default_rng(1)
+X = _RNG.normal(size=(N, D)).astype(np.float32)
+Y = (_RNG.random(N) < 0.5).astype(np.float32)
+ROUNDING = 2e-6  # of positions of size 1, in the contracting chains below
+
+
+def log_prior(p):
+    return -0.5 * jnp.sum(p["w"] ** 2)
+
+
+def log_likelihood(p, example):
+    x, y = example
+    return y * (x @ p["w"]) - jax.nn.softplus(x @ p["w"])
+
+
+def posterior(data: Any = (X, Y)):
+    return ex.Posterior(log_prior, log_likelihood, data)
+
+
+def batch():
+    return ex.Minibatch(posterior(), 8)
+
+
+GAUSSIAN = ex.sghmc(ex.FullGradient(ex.targets.gaussian(jnp.zeros(D), jnp.ones(D))), 0.1, 1.0)
+START = {"w": jnp.zeros(D, jnp.float32)}
+SGHMC = ex.sghmc(batch(), 0.01, 1.0)
+KERNELS = {"sghmc": SGHMC, "saga, in passes": ex.sgld(ex.SAGA(posterior(), 8), 0.01)}
+
+
+def sample(kernel, steps=40, start=START, **more):
+    options: dict[str, Any] = dict(key=KEY, num_chains=8, progress=False)
+    return ex.sample(kernel, start, steps, **(options | more))
+
+
+def same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def close(a, b):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=ROUNDING),
+        a.position,
+        b.position,
+    )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_devices_change_nothing_but_rounding(name):
+    alone = sample(KERNELS[name], thin=3, burn_in=5)
+    close(sample(KERNELS[name], thin=3, burn_in=5, mesh=mesh(4)), alone)
+    assert (alone.position["w"][0] != alone.position["w"][1]).any(), "chains are their own"
+
+
+def test_as_many_chains_a_device_are_the_same_bits():
+    two = sample(SGHMC, num_chains=2)
+    for devices in (1, 2, 4):
+        more = sample(SGHMC, num_chains=2 * devices, mesh=mesh(devices))
+        np.testing.assert_array_equal(more.position["w"][:2], two.position["w"])
+        if devices == 2:
+            four = more
+    np.testing.assert_array_equal(more.position["w"][:4], four.position["w"])
+
+
+def test_any_mesh_with_the_axis_will_do():
+    start = jnp.zeros(D)
+    ours = sample(GAUSSIAN, start=start, mesh=mesh(4))
+    same(sample(GAUSSIAN, start=start, mesh=jax.make_mesh((4,), ("chains",))), ours)
+    explicit = jax.make_mesh((1, 4), ("data", "chains"), axis_types=(AxisType.Explicit,) * 2)
+    same(sample(GAUSSIAN, start=start, mesh=explicit), ours)
+
+
+def test_chunks_starts_and_what_is_collected(monkeypatch):
+    factor = jnp.float32(2.0)
+    starts = {"w": jnp.arange(8.0 * D, dtype=jnp.float32).reshape(8, D) / 24}
+    more: dict[str, Any] = dict(positions=starts, thin=2, collect=lambda p: factor * p["w"][:2])
+    whole = sample(SGHMC, start=None, mesh=mesh(), **more)
+    monkeypatch.setattr(Clock, "steps", lambda self: 7)
+    same(sample(SGHMC, start=None, mesh=mesh(), **more), whole)
+    alone = sample(SGHMC, start=None, **more)
+    close(whole, alone)
+    assert whole.position.shape == (8, 20, 2)
+
+
+def test_the_compiled_loop_of_chains_has_no_communication():
+    def text(kernel, where):
+        on = OnMesh(kernel, lambda x: x, where, 8)
+        starts = {"w": jnp.zeros((8, D), jnp.float32)}
+        keys, states, _ = on.start(KEY, starts)
+        numbers = on._placed((jnp.int32(0), jnp.int32(9)))
+        what = on.mesh, on.placed[0], (keys, [], states), numbers
+        return _advance.lower(*what).compile().compiled.as_text()
+
+    collective = re.compile(r"all-reduce|all-gather|all-to-all|collective|send|recv")
+    assert not collective.search(text(SGHMC, mesh(4)))
+    shards = ex.sghmc(Stratified(batch(), 2), 0.01, 1.0)
+    found = re.findall(r"%psum[^ ]* = .* all-reduce\(", text(shards, mesh(2, 2)))
+    assert len(found) == 1, "one message a step, for value and gradient together"
+
+
+def test_a_chain_that_diverges_is_found_where_it_is():
+    starts = jnp.ones((8, D)).at[5].set(1e30)
+    kernel = ex.sgld(ex.FullGradient(ex.Target(lambda x: jnp.sum(x**4))), 0.01)
+    errors = []
+    for where in (None, mesh()):
+        with pytest.raises(ex.DivergenceError) as caught:
+            sample(kernel, start=None, positions=starts, mesh=where)
+        errors.append(caught.value)
+    assert [e.chain for e in errors] == [5, 5] and errors[0].step == errors[1].step
+    same(*(e.state.position for e in errors))
+
+
+def test_a_run_is_resumed_on_other_devices(tmp_path):
+    start = jnp.zeros(D)
+    whole = sample(GAUSSIAN, 60, start)
+    where: dict[str, Any] = dict(checkpoint=tmp_path / "run", resume=True, save_every=1e-6)
+    for steps, devices in ((20, mesh(4)), (40, None), (60, mesh(4))):
+        sample(GAUSSIAN, steps, start, mesh=devices, **where)
+    close(ex.Samples.load(tmp_path / "run" / "draws.zarr"), whole)
+    assert not list(tmp_path.rglob("process-*")), "one process has no parts"
+
+
+def test_streams_feed_every_device(tmp_path, monkeypatch):
+    for name, rows in (("x", X), ("y", Y)):
+        np.save(tmp_path / f"{name}.npy", rows)
+    source = ex.data.npy(tmp_path / "x.npy", tmp_path / "y.npy", block_rows=32)
+    kernel = ex.sghmc(ex.Minibatch(posterior(source), 8), 0.01, 1.0)
+    monkeypatch.setattr(Clock, "steps", lambda self: 9)
+    close(sample(kernel, 60, mesh=mesh()), sample(kernel, 60))
+
+
+@pytest.mark.parametrize(
+    "gradient, shapes",
+    [
+        (batch(), [(1, 4), (2, 2)]),
+        (ex.ControlVariate(posterior(), 8, START, order=2), [(1, 2)]),
+    ],
+    ids=["minibatch", "control variate"],
+)
+def test_devices_share_the_rows_of_a_chain(gradient, shapes):
+    kernel = ex.sghmc(Stratified(gradient, 4), 0.01, 1.0)  # 103 rows: unequal shards
+    alone = sample(kernel)
+    for shape in shapes:
+        close(sample(kernel, mesh=mesh(*shape)), alone)
+
+
+class NoiseOfItsOwn(ex.Kernel):
+    """The fault: each device along "data" injects another noise."""
+
+    kernel: Any
+
+    @property
+    def gradient(self):
+        return self.kernel.gradient
+
+    def init(self, key, position):
+        return self.kernel.init(key, position)
+
+    def step(self, key, state):
+        return self.kernel.step(jax.random.fold_in(key, lax.axis_index("data")), state)
+
+
+def test_noise_that_differs_between_the_shards_of_a_chain_is_refused():
+    right = ex.sgld(Stratified(batch(), 4), 0.01)
+    sample(right, mesh=mesh(2, 2))
+    with pytest.raises(RuntimeError, match="must inject the same noise"):
+        sample(NoiseOfItsOwn(right), mesh=mesh(2, 2))
+
+
+def test_rows_are_where_their_device_is():
+    on = OnMesh(ex.sgld(Stratified(batch(), 4), 0.1), lambda x: x, mesh(2, 2), 2)
+    rows = jax.tree.leaves(on.placed[0].gradient.shards.rows)[0]
+    assert {s.data.shape[0] for s in rows.addressable_shards} == {2}
+    others = [x for x in jax.tree.leaves(on.placed[0]) if getattr(x, "ndim", 0) and x.shape[0] > 4]
+    assert not others, "no device has a second copy of the data"
+
+
+class WholeData(NoiseOfItsOwn):
+    """A kernel that looks at all rows."""
+
+    def step(self, key, state):
+        self.gradient.target.potential(state.position)
+        return self.kernel.step(key, state)
+
+
+def plain():
+    return ex.sgld(batch(), 0.01)
+
+
+def split():
+    return ex.sgld(Stratified(batch(), 2), 0.01)
+
+
+WRONG = {
+    "chains": (lambda: sample(plain(), num_chains=6, mesh=mesh(4)), ValueError, "num_chains=8"),
+    "axes": (
+        lambda: sample(plain(), mesh=Mesh(np.array(jax.devices()), ("x",))),
+        ValueError,
+        "must have the axis 'chains'",
+    ),
+    "data": (
+        lambda: sample(plain(), mesh=mesh(2, 2)),
+        ValueError,
+        "Minibatch has none that are in shards",
+    ),
+    "shards": (lambda: sample(split(), mesh=mesh(1, 4)), ValueError, "Try shards=4"),
+    "whole data": (
+        lambda: sample(WholeData(split()), mesh=mesh(2, 2)),
+        TypeError,
+        "has only its shards",
+    ),
+    "too many": (lambda: mesh(5), ValueError, "there are 4"),
+    "none": (lambda: mesh(1, 0), ValueError, "data=0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_says_why(name):
+    call, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        call()
