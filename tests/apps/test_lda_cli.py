@@ -44,7 +44,8 @@ def test_text_to_topics(monkeypatch, capsys, articles, tmp_path):
     code, out, error = ergodax(
         monkeypatch, capsys, "lda", articles, "--topics", 2, "--sampler", "sgrld", "--documents",
         400, "--repeats", 2, "--alpha", 0.1, "--beta", 0.1, "--max-share", 1, *FAST, "--compare",
-        "--peers", "scikit-learn", "--grid", "a=0.01,0.001", "--json", "--out", tmp_path,
+        "--peers", "scikit-learn", "--grid", "a=0.01,0.001", "sgrld:b=100", "--grid-documents", 200,
+        "--json", "--out", tmp_path,
     )  # fmt: skip
     assert code == 0, error
     facts = json.loads(out)
@@ -61,6 +62,15 @@ def test_text_to_topics(monkeypatch, capsys, articles, tmp_path):
     # Who knows the subjects has 4 words to choose from, who knows nothing 8.
     ours = next(row for row in facts["summary"] if row["method"] == "sgrld")
     assert 3.5 < ours["perplexity"] < 6
+    # The peers' predictions are averaged as ours are, and the last is shown alone too.
+    for row in facts["summary"]:
+        last = [each for each in rows.to_dict("records")
+                if each["method"] == row["method"] and each["documents"] == 400]  # fmt: skip
+        assert row["perplexity"] != row["alone"]
+        for name in ("perplexity", "alone"):
+            assert row[name] == pytest.approx(np.mean([each[name] for each in last]))
+        assert 0 < row["pace"] < row["seconds"]
+    assert facts["peak_memory_mb"] > 100
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png" in page and "Topics: sgrld" in page
 
@@ -164,6 +174,8 @@ def test_what_is_not_installed_is_skipped_in_words(monkeypatch):
         (["CORPUS", "--repeats", "0"], "repeats must be at least 1"),
         (["CORPUS", "--compare", "--peers", "mallet"], "peers has 'mallet'"),
         (["CORPUS", "--grid", "d=1"], "grid has 'd'"),
+        (["CORPUS", "--grid", "sgld:a=1"], "grid has 'sgld'"),
+        (["CORPUS", "--grid-documents", "3"], "grid_documents must be at least 50"),
         (["CORPUS", "--grid", "a"], "NAME=V1,V2 is expected"),
         (["CORPUS", "--test", "500", "--max-share", "1"], "hold out fewer"),
         (["CORPUS"], "raise max_share"),

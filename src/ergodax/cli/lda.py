@@ -12,6 +12,8 @@ from rich.table import Table
 
 Many = Parameter(consume_multiple=True)
 Sampler = Literal["sgrld", "sgrhmc", "sgld", "sghmc"]
+OF_SAMPLERS = ("step_size", "offset", "power", "friction")
+WITH_MOMENTUM = ("sgrhmc", "sghmc")
 SHORT = {"a": "step_size", "b": "offset", "c": "power"}
 
 
@@ -98,19 +100,21 @@ def lda(
     compare: bool = False,
     peers: Annotated[tuple[str, ...], Many] = ("scikit-learn", "gensim"),
     grid: Annotated[tuple[str, ...], Many] = (),
+    grid_documents: int | None = None,
     text: TextOptions = TEXT,
     model: ModelOptions = MODEL,
     seed: int = 0,
     out: Path | None = None,
+    resume: bool = True,
     quick: bool = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Find the topics of a stream of documents and judge them on documents held out.
 
     Texts are read anew at every pass and never held in memory. A second call with the same options
-    and folder does not repeat its finished runs.
+    and folder does not repeat its finished runs, and goes on with an interrupted one.
 
-    Example: ergodax lda articles.txt.gz --topics 20 --sampler sgrld sgrhmc --grid a=0.003,0.01
+    Example: ergodax lda articles.txt.gz --topics 20 --sampler sgrld sgrhmc --grid a=0.01,0.1
 
     Parameters
     ----------
@@ -134,7 +138,10 @@ def lda(
     peers
         scikit-learn, gensim, tomotopy; those not installed are skipped.
     grid
-        Values to try before the runs, NAME=V1,V2; a, b and c are those of the step size.
+        Values to try before the runs, NAME=V1,V2 for the samplers or METHOD:NAME=V1,V2; a, b and c
+        are those of the step size, and b and c of a peer's learning rate (b + t)^-c.
+    grid_documents
+        Used in each run of the grid; by default as many as in the others.
     text
         How words are counted.
     model
@@ -143,6 +150,8 @@ def lda(
         Of test set, order, start and noise.
     out
         Folder for report.html, facts.json, topics.csv; by default runs/lda-NAME.
+    resume
+        Use the folder's finished and interrupted runs of the same options.
     quick
         At most 2,000 documents, 2 runs, 10 sweeps and 200 test documents.
     json_
@@ -153,16 +162,17 @@ def lda(
     console = Console(stderr=json_)
     if quick:
         documents, test, repeats = min(documents, 2_000), min(test, 200), min(repeats, 2)
+    methods = (*sampler, *(peers if compare else ()))
     options = experiment.Options(
-        _settings(model, topics, documents, quick),
-        sampler,
+        {name: _settings(name, model, topics, documents, quick) for name in methods},
         documents,
         test,
         repeats,
-        peers if compare else (),
-        dict(map(_axis, grid)),
+        _grid(grid, sampler),
+        grid_documents,
         held_back,
         seed,
+        resume,
     )
     opened = _open(corpus, text)
     console.print(
@@ -184,14 +194,35 @@ def lda(
     console.print(f"written: {', '.join(map(str, paths.values()))}", highlight=False)
 
 
-def _settings(model: ModelOptions, topics: int, documents: int, quick: bool) -> Any:
-    from ergodax.apps.lda.train import Settings
+def _settings(sampler: str, model: ModelOptions, topics: int, documents: int, quick: bool) -> Any:
+    from ergodax.apps.lda.kernels import SAMPLERS
+    from ergodax.apps.lda.train import SUGGESTED, Settings
 
-    given = {name: v for name, v in dataclasses.asdict(model).items() if v is not None}
+    ours = sampler in SAMPLERS
+    given = {
+        name: value
+        for name, value in dataclasses.asdict(model).items()
+        if value is not None and (ours or name not in OF_SAMPLERS)
+    }
     given.setdefault("snapshot_every", max(1, documents // (5 if quick else 20)))
     if quick:
         given.setdefault("gibbs_sweeps", 10)
-    return Settings(num_topics=topics, **given)
+    chosen = {**SUGGESTED.get(sampler, {}), **given}
+    return Settings(sampler if ours else SAMPLERS[0], num_topics=topics, **chosen)
+
+
+def _grid(
+    texts: tuple[str, ...], samplers: tuple[str, ...]
+) -> dict[str, dict[str, tuple[float, ...]]]:
+    """The values to try for each sampler; only those with a momentum have a friction."""
+    grid: dict[str, dict[str, tuple[float, ...]]] = {}
+    for text in texts:
+        sampler, colon, axis = text.rpartition(":")
+        name, values = _axis(axis)
+        for each in [sampler] if colon else samplers:
+            if colon or name != "friction" or each in WITH_MOMENTUM:
+                grid.setdefault(each, {})[name] = values
+    return grid
 
 
 def _axis(text: str) -> tuple[str, tuple[float, ...]]:

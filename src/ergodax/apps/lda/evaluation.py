@@ -152,12 +152,16 @@ class Averaged:
 
     Args:
         counts: of each held-back word.
+        kept: of an average that goes on, its `kept`.
+        number: and how many snapshots it had.
     """
 
-    def __init__(self, counts: Int[np.ndarray, " held"]) -> None:
+    def __init__(
+        self, counts: Int[np.ndarray, " held"], kept: Iterable[np.ndarray] = (), number: int = 0
+    ) -> None:
         self.counts = counts
-        self.kept: list[np.ndarray] = []
-        self.number = 0
+        self.kept = list(kept)
+        self.number = number
 
     def add(self, probabilities: Float[np.ndarray, " held"]) -> float:
         """The perplexity with one more snapshot.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ import pandas as pd
 from ergodax.apps.lda import peers
 from ergodax.apps.lda.corpus import Corpus
 from ergodax.apps.lda.division import divide
-from ergodax.apps.lda.evaluation import HeldBack, split
+from ergodax.apps.lda.evaluation import Completion, HeldBack, split
+from ergodax.apps.lda.kernels import SAMPLERS
 from ergodax.apps.lda.runs import Bench
+from ergodax.apps.lda.search import search
 from ergodax.apps.lda.store import Store
 from ergodax.apps.lda.topics import Topics, describe
 from ergodax.apps.lda.train import Settings
-from ergodax.errors import DivergenceError
 
 COHERENCE = 10_000  # documents in which the topics' words are counted
 
@@ -28,44 +30,53 @@ class Options:
     """What is run.
 
     Attributes:
-        settings: of every sampler; its `sampler` is replaced.
-        samplers: names that Settings knows.
+        settings: of each sampler and each of `peers.PEERS`, by their names; the latter use the
+            priors, the batches, and the offset and power of their learning rate.
         documents: used in each run, passing over the corpus again if it has fewer.
         test: documents to test on, and as many others to choose from a grid.
         repeats: runs of each method that differ in stream, start and noise.
-        peers: keys of `peers.PEERS`.
-        grid: values to try of fields of the settings, before the runs.
+        grid: for some of the methods, values to try of fields of its settings before the runs.
+        grid_documents: used in each run of the grid; by default as many as in the others.
         held_back: "tenth" or "half" of a test document's tokens.
         seed: of everything.
+        resume: use the finished and interrupted runs of the folder.
 
     Raises:
-        ValueError: an unknown peer, or a number out of range.
+        ValueError: no method, an unknown one, or a number out of range.
     """
 
-    settings: Settings
-    samplers: tuple[str, ...] = ("sgrhmc",)
+    settings: Mapping[str, Settings]
     documents: int = 10_000
     test: int = 500
     repeats: int = 3
-    peers: tuple[str, ...] = ()
-    grid: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    grid: Mapping[str, Mapping[str, tuple[float, ...]]] = dataclasses.field(default_factory=dict)
+    grid_documents: int | None = None
     held_back: HeldBack = "tenth"
     seed: int = 0
+    resume: bool = True
 
     def __post_init__(self) -> None:
         """Refuse before any work what would fail after it."""
-        for name, least in (("documents", self.settings.batch_size), ("test", 1), ("repeats", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}.")
-        for name in self.peers:
-            if name not in peers.PEERS:
+        if not self.settings:
+            raise ValueError("settings is empty; give those of at least one method.")
+        batch = max(settings.batch_size for settings in self.settings.values())
+        least = {"documents": batch, "test": 1, "repeats": 1, "grid_documents": batch}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise ValueError(f"{name} must be at least {bound}, not {value}.")
+        for name in self.settings:
+            if name not in (*SAMPLERS, *peers.PEERS):
                 raise ValueError(
                     f"peers has {name!r}; the known ones are {', '.join(peers.PEERS)}."
                 )
-        fields = {field.name for field in dataclasses.fields(Settings)}
-        for name in self.grid:
-            if name not in fields or name == "sampler":
-                raise ValueError(f"grid has {name!r}, which is no number of the settings.")
+        fields = {field.name for field in dataclasses.fields(Settings)} - {"sampler"}
+        for method, axes in self.grid.items():
+            if method not in self.settings:
+                raise ValueError(f"grid has {method!r}, which is not among the methods.")
+            for name in axes:
+                if name not in fields:
+                    raise ValueError(f"grid has {name!r}, which is no number of the settings.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,21 +105,26 @@ class Result:
         last = self.rows.groupby(["method", "repeat"], sort=False).last().reset_index()
         found = []
         for method, runs in last.groupby("method", sort=False):
-            values = runs["perplexity"].to_numpy()
-            error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+            paces = self.rows.loc[self.rows["method"] == method, "pace"]
             found.append(
                 {
                     "method": method,
                     "documents": int(runs["documents"].iloc[0]),
-                    "perplexity": values.mean(),
-                    "standard_error": error,
-                    "last_alone": runs["alone"].mean(),
+                    "perplexity": runs["perplexity"].mean(),
+                    "standard_error": _standard_error(runs["perplexity"].to_numpy()),
+                    "alone": runs["alone"].mean(),
+                    "alone_error": _standard_error(runs["alone"].to_numpy()),
                     "npmi": self.topics[str(method)].coherence.mean(),
                     "seconds": runs["seconds"].mean(),
-                    "runs": len(values),
+                    "pace": paces.median(),
+                    "runs": len(runs),
                 }
             )
         return pd.DataFrame(found)
+
+
+def _standard_error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else np.nan
 
 
 def run(
@@ -144,50 +160,47 @@ def run(
         "held_back": options.held_back,
         "seed": options.seed,
     }
-    store = Store(folder, {**facts, "validation": len(division.validation)})
+    store = Store(folder, {**facts, "validation": len(division.validation)}, options.resume)
     size = len(corpus.vocabulary)
     bench = Bench(division, completion, size, options.documents, options.seed, store, say)
-    settings, tried = {}, []
-    for name in options.samplers:
-        settings[name] = dataclasses.replace(options.settings, sampler=name)
-        if options.grid:
-            chooser = dataclasses.replace(bench, completion=validation[0])
-            settings[name], points = _search(chooser, settings[name], options.grid)
-            tried += points
-    rows, topics, skipped = [], {}, []
-    for name in (*options.samplers, *options.peers):
-        lacks = peers.missing(name) if name in peers.PEERS else None
-        if lacks:
-            skipped.append(f"{name} is skipped: {lacks} is not installed")
-            say(skipped[-1])
-            continue
-        of = settings.get(name, options.settings)
+    settings, tried = dict(options.settings), []
+    lacking = {name: peers.missing(name) for name in settings if peers.missing(name)}
+    skipped = [f"{name} is skipped: {lacks} is not installed" for name, lacks in lacking.items()]
+    for name, sentence in zip(lacking, skipped, strict=True):
+        say(sentence)
+        del settings[name]
+    for name in [name for name in settings if name in options.grid]:
+        chooser = _chooser(bench, validation[0], options)
+        settings[name], points = _searched(chooser, name, settings[name], options)
+        tried += points
+    rows, topics = [], {}
+    for name, of in settings.items():
         for repeat in range(options.repeats):
             found = bench.run(name, of, repeat, f"{name}-{repeat + 1}")
             rows += [{"method": name, "repeat": repeat, **row} for row in found.rows]
             if repeat == 0:
                 topics[name] = _topics(bench, found.phi, of, corpus)
     facts |= {"repeats": options.repeats, "device": str(jax.devices()[0])}
+    facts |= {"peak_memory_mb": _peak_memory()}
     return Result(pd.DataFrame(rows), pd.DataFrame(tried), topics, settings, skipped, facts)
 
 
-def _search(
-    bench: Bench, settings: Settings, grid: Mapping[str, tuple[float, ...]]
+def _chooser(bench: Bench, validation: Completion, options: Options) -> Bench:
+    """The bench of the grid: other test documents, and a shorter run."""
+    documents = options.grid_documents or options.documents
+    facts = {**bench.store.facts, "documents": documents, "grid": True}
+    store = Store(bench.store.folder, facts, options.resume)
+    return dataclasses.replace(bench, completion=validation, documents=documents, store=store)
+
+
+def _searched(
+    chooser: Bench, name: str, settings: Settings, options: Options
 ) -> tuple[Settings, list[dict[str, Any]]]:
-    """The settings of least perplexity on a grid, and the perplexity of every point."""
-    rows, name = [], settings.sampler
-    for number, values in enumerate(itertools.product(*grid.values())):
-        point = dict(zip(grid, values, strict=True))
-        try:
-            found = bench.run(name, _changed(settings, point), 0, f"{name}-grid-{number + 1}")
-            value = found.rows[-1]["perplexity"]
-        except DivergenceError:
-            value = np.inf
-        rows.append({"sampler": name, **point, "perplexity": value})
-    best = min(rows, key=lambda row: row["perplexity"] if row["perplexity"] > 0 else np.inf)
-    chosen = {axis: best[axis] for axis in grid}
-    bench.say(f"{name}: chosen " + ", ".join(f"{axis} = {v:g}" for axis, v in chosen.items()))
-    return _changed(settings, chosen), rows
+    """The settings with the best values of the grid, whose runs give as many snapshots."""
+    every = max(1, settings.snapshot_every * chooser.documents // options.documents)
+    scaled = dataclasses.replace(settings, snapshot_every=every)
+    best, rows = search(chooser, name, scaled, options.grid[name])
+    return dataclasses.replace(best, snapshot_every=settings.snapshot_every), rows
 
 
 def _topics(bench: Bench, phi: np.ndarray, settings: Settings, corpus: Corpus) -> Topics:
@@ -196,8 +209,11 @@ def _topics(bench: Bench, phi: np.ndarray, settings: Settings, corpus: Corpus) -
     return describe(phi, shares, corpus.vocabulary, documents, min(10, phi.shape[1]))
 
 
-def _changed(settings: Settings, values: Mapping[str, float]) -> Settings:
-    whole = {f.name for f in dataclasses.fields(Settings) if f.type in (int, "int")}
-    return dataclasses.replace(
-        settings, **{name: int(v) if name in whole else float(v) for name, v in values.items()}
-    )
+def _peak_memory() -> float | None:
+    """The most memory that this process has held, in MB; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # of Unix
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)

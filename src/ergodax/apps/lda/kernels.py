@@ -1,4 +1,4 @@
-"""The four samplers of positive parameters: the library's kernels, reflected at zero."""
+"""The four samplers of positive parameters, reflected at zero."""
 
 import dataclasses
 from typing import Any
@@ -8,11 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ergodax.apps.lda.riemannian import PositiveSGRHMC
 from ergodax.gradient.base import GradientEstimator
+from ergodax.integrator.splitting import splitting
 from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe.metric import Metric
 from ergodax.recipe.operators import Diagonal
-from ergodax.sampler import sghmc, sgld, sgrhmc, sgrld
+from ergodax.sampler import sgld, sgrld
+from ergodax.schedule import as_schedule
 
 SAMPLERS = ("sgrld", "sgrhmc", "sgld", "sghmc")
 LEAST = 1e-10  # theta is kept at or above it, so that n / theta stays finite in single precision
@@ -74,9 +77,11 @@ def topic_sampler(
     with G^-1 = diag(theta) for the Riemannian ones. Update, with g an estimate of grad U, before
     the reflection:
         sgrld:   theta+ = theta - h theta g + h + N(0, 2 h theta)
-        sgrhmc:  r+ = r - h theta^(1/2) g + h / (2 theta^(1/2)) - h gamma theta r
-                      + N(0, 2 h gamma theta),    theta+ = theta + h theta^(1/2) r+
-        sgld, sghmc: as in the library, without a metric.
+        sgld:    theta+ = theta - h g + N(0, 2 h)
+        sgrhmc:  BAOA with a metric, see `PositiveSGRHMC`
+        sghmc:   BAOA without one, see `splitting`
+    With a momentum of friction rate c (gamma, or gamma theta for sgrhmc) a step h moves theta as
+    far as a step h^2 / 2 coth(h c / 2) does without: h^2 / 2 for much friction, h / c for little.
     The floor (see `Reflected`) is where the kick of the prior is as large as the sampler's own
     noise: none is needed by sgrld, where theta g is finite; (h / 2)^2 for sgrhmc, (h / 2)^(1/2)
     for sgld, and h for sghmc.
@@ -104,11 +109,12 @@ def topic_sampler(
         case "sgrld":
             return Reflected(sgrld(gradient, step_size, own_metric()))
         case "sgrhmc":
-            return Reflected(sgrhmc(gradient, step_size, own_metric(), friction), 0.25, 2.0)
+            steps, rate = as_schedule(step_size, "step_size"), as_schedule(friction, "friction")
+            return Reflected(PositiveSGRHMC(gradient, steps, rate), 0.25, 2.0)
         case "sgld":
             return Reflected(sgld(gradient, step_size), 0.5**0.5, 0.5)
         case "sghmc":
-            return Reflected(sghmc(gradient, step_size, friction), 1.0, 1.0)
+            return Reflected(splitting("BAOA", gradient, step_size, friction), 1.0, 1.0)
     raise ValueError(f"sampler must be one of {SAMPLERS}, not {name!r}.")
 
 

@@ -10,6 +10,8 @@ import pandas as pd
 
 from ergodax.apps import report
 from ergodax.apps.lda.experiment import Result
+from ergodax.apps.lda.peers import PEERS
+from ergodax.apps.lda.train import Settings
 from ergodax.apps.pictures import COLOURS
 from ergodax.apps.reproduce.pages import plain, sentences_list
 
@@ -24,19 +26,22 @@ def texts(result: Result) -> pd.DataFrame:
     rows = []
     for row in result.summary.itertuples(index=False):
         value: Any = row
-        error = "" if np.isnan(value.standard_error) else f" ± {value.standard_error:.1f}"
         rows.append(
             {
                 "method": value.method,
                 "documents": f"{value.documents:,}",
-                "perplexity": f"{value.perplexity:,.1f}{error}",
-                "alone": f"{value.last_alone:,.1f}",
+                "perplexity": _with_error(value.perplexity, value.standard_error),
+                "alone": _with_error(value.alone, value.alone_error),
                 "NPMI": f"{value.npmi:.3f}",
-                "s/1,000": f"{1_000 * value.seconds / value.documents:.2f}",
+                "s/100": f"{value.pace:.3f}",
                 "runs": str(value.runs),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:,.1f}" + ("" if np.isnan(error) else f" ± {error:.1f}")
 
 
 def reading(result: Result) -> list[str]:
@@ -52,38 +57,52 @@ def reading(result: Result) -> list[str]:
         f"{facts['held_back_tokens']:,} in all, the same for every method; perplexity is the "
         f"inverse geometric mean of their probabilities given the document's other tokens. "
         f"A model that knows nothing has {facts['vocabulary']:,}, the number of words.",
-        "Samplers: the probability is averaged over the later half of the run's snapshots before "
-        "the logarithm. alone: of the last snapshot. Other packages give one estimate of the "
-        "topics, with nothing to average.",
+        "perplexity: each word's probability is averaged over the later half of the run's "
+        "snapshots before the logarithm, for every method alike. alone: of the last snapshot.",
         "NPMI: coherence of the 10 likeliest words of each topic, mean over topics; 1 if they only "
         "occur together, 0 if independent, -1 if they never meet.",
-        "s/1,000: seconds of learning from 1,000 documents, compilation included.",
+        "s/100: processor seconds, of all cores together, to learn from 100 documents; the median, "
+        "which leaves out compilation.",
         *([error] if facts["repeats"] > 1 else []),
         *result.skipped,
     ]
 
 
 def show(result: Result) -> Any:
-    """Perplexity against documents seen, a line for each method."""
+    """Perplexity against documents seen, averaged and of each snapshot alone; a line a method."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-    figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
-    for number, (method, rows) in enumerate(result.rows.groupby("method", sort=False)):
-        colour = COLOURS[number % len(COLOURS)]
-        style = "-" if number < len(COLOURS) else "--"
-        runs = rows.pivot(index="documents", columns="repeat", values="perplexity").to_numpy()
-        seen, mean = np.unique(rows["documents"].to_numpy()), runs.mean(axis=1)
-        axis.plot(seen, mean, style, marker="o", ms=3, color=colour, label=str(method))
-        if runs.shape[1] > 1:
-            error = 2 * runs.std(axis=1, ddof=1) / runs.shape[1] ** 0.5
-            axis.fill_between(seen, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
-    axis.set(xlabel="documents seen", ylabel="held-out perplexity", yscale="log")
-    axis.grid(alpha=0.3, which="both")
-    axis.legend(frameon=False)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True, layout="constrained")
+    titles = {"perplexity": "averaged over snapshots", "alone": "each snapshot alone"}
+    for axis, (column, title) in zip(axes, titles.items(), strict=True):
+        for number, (method, rows) in enumerate(result.rows.groupby("method", sort=False)):
+            runs = rows.pivot(index="documents", columns="repeat", values=column)
+            _draw(axis, str(method), number, runs)
+        axis.set(xlabel="documents seen", title=title, yscale="log")
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 8)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.yaxis.set_minor_locator(LogLocator(subs=()))
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("held-out perplexity")
+    axes[1].legend(frameon=False)
     return figure
+
+
+def _draw(axis: Any, method: str, number: int, runs: pd.DataFrame) -> None:
+    """The mean over runs, and a band of two standard errors."""
+    colour = COLOURS[number % len(COLOURS)]
+    style = "-" if number < len(COLOURS) else "--"
+    seen, values = runs.index.to_numpy(), runs.to_numpy()
+    mean = values.mean(axis=1)
+    axis.plot(seen, mean, style, marker="o", ms=3, color=colour, label=method)
+    if values.shape[1] > 1:
+        error = 2 * values.std(axis=1, ddof=1) / values.shape[1] ** 0.5
+        axis.fill_between(seen, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
 
 
 def facts(result: Result) -> dict[str, Any]:
@@ -91,14 +110,33 @@ def facts(result: Result) -> dict[str, Any]:
     return plain(
         {
             **result.facts,
-            "settings": {
-                name: dataclasses.asdict(settings) for name, settings in result.settings.items()
-            },
+            "settings": {name: _used(name, each) for name, each in result.settings.items()},
             "skipped": result.skipped,
             "summary": result.summary.to_dict("records"),
             "grid": result.grid.to_dict("records"),
         }
     )
+
+
+def _used(method: str, settings: Settings) -> dict[str, Any]:
+    """The settings that the method uses."""
+    of_peers = ("num_topics", "alpha", "beta", "offset", "power", "batch_size", "snapshot_every")
+    return {
+        name: value
+        for name, value in dataclasses.asdict(settings).items()
+        if method not in PEERS or name in of_peers
+    }
+
+
+def _sorted(grid: pd.DataFrame) -> pd.DataFrame:
+    """The points of each method from the best to the worst."""
+    order = list(grid["method"].unique())
+    rows = sorted(
+        grid.to_dict("records"), key=lambda row: (order.index(row["method"]), row["perplexity"])
+    )
+    table = pd.DataFrame(rows)
+    axes = table.columns.difference(["method", "perplexity"])
+    return table.astype(dict.fromkeys(axes, object)).fillna("")  # axes of other methods
 
 
 def write(result: Result, folder: Path) -> dict[str, Path]:
@@ -130,12 +168,14 @@ def write(result: Result, folder: Path) -> dict[str, Path]:
     if len(result.grid):
         paths["grid"] = folder / "grid.csv"
         result.grid.to_csv(paths["grid"], index=False)
-        sections.append(("The grid, judged by other documents", report.data_frame(result.grid)))
+        sections.append(
+            ("The grid, judged by other documents", report.data_frame(_sorted(result.grid)))
+        )
     for number, (method, topics) in enumerate(result.topics.items()):
         if number == 0:
             paths |= topics.write(folder)
         sections.append((f"Topics: {method}, first run", report.data_frame(topics.table)))
     for method, settings in result.settings.items():
-        sections.append((f"Settings: {method}", report.key_values(dataclasses.asdict(settings))))
+        sections.append((f"Settings: {method}", report.key_values(_used(method, settings))))
     report.write(paths["report"], TITLE, sections)
     return paths

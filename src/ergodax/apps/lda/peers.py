@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,16 +14,16 @@ from ergodax.apps.lda.corpus import Document
 from ergodax.apps.lda.train import Settings, Snapshot
 
 NEEDED = {"scikit-learn": "sklearn", "gensim": "gensim", "tomotopy": "tomotopy"}
-OFFSET, DECAY = 10.0, 0.7  # scikit-learn's defaults of the learning rate
 
 
 def missing(peer: str) -> str | None:
     """The package that a peer lacks, or None.
 
     Args:
-        peer: a key of PEERS.
+        peer: a key of PEERS; a sampler lacks nothing.
     """
-    return None if importlib.util.find_spec(NEEDED[peer]) else NEEDED[peer]
+    needed = NEEDED.get(peer)
+    return None if needed is None or importlib.util.find_spec(needed) else needed
 
 
 def scikit_learn(
@@ -36,7 +37,8 @@ def scikit_learn(
     """Online variational Bayes of scikit-learn, `partial_fit` on each batch.
 
     Args:
-        settings: number of topics, priors, batch size and snapshots.
+        settings: number of topics, priors, batch size, snapshots and the learning rate
+            (b + t)^-c, of which b is the offset and c the power.
         documents: the stream.
         num_documents: of the corpus.
         vocabulary_size: W.
@@ -50,8 +52,8 @@ def scikit_learn(
         doc_topic_prior=settings.alpha,
         topic_word_prior=settings.beta,
         learning_method="online",
-        learning_offset=OFFSET,
-        learning_decay=DECAY,
+        learning_offset=settings.offset,
+        learning_decay=settings.power,
         batch_size=settings.batch_size,
         total_samples=num_documents,
         random_state=seed,
@@ -77,7 +79,8 @@ def gensim(
     """Online variational Bayes of gensim, `update` on each batch.
 
     Args:
-        settings: number of topics, priors, batch size and snapshots.
+        settings: number of topics, priors, batch size, snapshots and the learning rate
+            (b + t)^-c, of which b is the offset and c the power.
         documents: the stream.
         num_documents: of the corpus.
         vocabulary_size: W.
@@ -91,8 +94,8 @@ def gensim(
         alpha=np.full(settings.num_topics, settings.alpha),
         eta=settings.beta,
         chunksize=settings.batch_size,
-        offset=OFFSET,
-        decay=DECAY,
+        offset=settings.offset,
+        decay=settings.power,
         eval_every=None,
         random_state=seed,
     )
@@ -129,7 +132,7 @@ def tomotopy(
     """
     from tomotopy import LDAModel  # pyright: ignore[reportMissingImports]
 
-    start, number = time.perf_counter(), 0
+    began, worked, number = time.perf_counter(), time.process_time(), 0
     model = LDAModel(
         k=settings.num_topics, alpha=settings.alpha, eta=settings.beta, seed=seed, rm_top=0
     )
@@ -143,7 +146,8 @@ def tomotopy(
     columns = [int(word) for word in model.used_vocabs]
     for topic in range(settings.num_topics):
         counts[topic, columns] = model.get_topic_word_dist(topic)
-    yield _snapshot(number, counts, time.perf_counter() - start)
+    pace = 100.0 * (time.process_time() - worked) / number
+    yield _snapshot(number, counts, time.perf_counter() - began, [pace])
 
 
 PEERS: dict[str, Callable[..., Iterator[Snapshot]]] = {
@@ -160,23 +164,22 @@ def _stream(
     weights: Callable[[], np.ndarray],
 ) -> Iterator[Snapshot]:
     """Learn batch by batch; the seconds are those of learning alone."""
-    done, given, seconds = 0, 0, 0.0
+    done, given, seconds, paces = 0, 0, 0.0, []
     while len(batch := list(itertools.islice(documents, settings.batch_size))) == (
         settings.batch_size
     ):
-        start = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         learn(batch)
-        seconds += time.perf_counter() - start
+        seconds += time.perf_counter() - began
+        paces.append(100.0 * (time.process_time() - worked) / len(batch))
         done += len(batch)
         if done - given >= settings.snapshot_every:
-            given = done
-            yield _snapshot(done, weights(), seconds)
+            yield _snapshot(done, weights(), seconds, paces)
+            given, paces = done, []
     if done > given:
-        yield _snapshot(done, weights(), seconds)
+        yield _snapshot(done, weights(), seconds, paces)
 
 
-def _snapshot(documents: int, weights: np.ndarray, seconds: float) -> Snapshot:
-    phi = weights / weights.sum(axis=1, keepdims=True)
-    return Snapshot(
-        documents, jnp.asarray(weights, jnp.float32), jnp.asarray(phi, jnp.float32), seconds
-    )
+def _snapshot(documents: int, weights: np.ndarray, seconds: float, paces: list[float]) -> Snapshot:
+    phi = jnp.asarray(weights / weights.sum(axis=1, keepdims=True), jnp.float32)
+    return Snapshot(documents, phi, seconds, statistics.median(paces))

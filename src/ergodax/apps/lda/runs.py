@@ -1,6 +1,7 @@
 """One run of a method on the stream, judged snapshot by snapshot."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from ergodax.apps.lda.evaluation import (
     perplexity,
     word_probabilities,
 )
-from ergodax.apps.lda.store import Run, Store
-from ergodax.apps.lda.train import Settings, Snapshot, train
+from ergodax.apps.lda.store import Part, Run, Store
+from ergodax.apps.lda.train import Settings, Snapshot, first_state, train, word_distributions
+from ergodax.kernel import State
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Bench:
         vocabulary_size: W.
         documents: of a run.
         seed: of order, start and noise.
-        store: of finished runs.
+        store: of finished and interrupted runs.
         say: called with a line of progress.
     """
 
@@ -45,7 +47,7 @@ class Bench:
     say: Callable[[str], None]
 
     def run(self, method: str, settings: Settings, repeat: int, label: str) -> Run:
-        """Run a method, or take the run from the store.
+        """Run a method, go on with its interrupted run, or take the run from the store.
 
         Args:
             method: a sampler or a key of `peers.PEERS`.
@@ -56,34 +58,18 @@ class Bench:
         Raises:
             ValueError: the documents do not fill a batch.
             DivergenceError: the sampler left the finite numbers.
+            CheckpointError: the interrupted run's file is damaged.
         """
         stored = self.store.load(label, settings)
         if stored is not None:
             self.say(f"{label}: finished before, perplexity {stored.rows[-1]['perplexity']:.1f}")
             return stored
-        average, rows, phi = Averaged(self.completion.counts), [], None
-        for snapshot in self._learn(method, settings, repeat):
-            phi = np.asarray(snapshot.phi)
-            found = self._probabilities(phi, settings)
-            mean, alone = average.add(found), perplexity(found, self.completion.counts)
-            rows.append(
-                {
-                    "documents": int(snapshot.documents),
-                    # A peer's topics are a point estimate: there is nothing to average.
-                    "perplexity": alone if method in peers.PEERS else mean,
-                    "alone": alone,
-                    "seconds": float(snapshot.seconds),
-                }
-            )
-            self.say(
-                f"{label}: {snapshot.documents:,} documents, perplexity "
-                f"{rows[-1]['perplexity']:.1f}, {snapshot.seconds:.1f} s"
-            )
-        if phi is None:
-            raise ValueError(
-                f"documents={self.documents} do not fill a batch of {settings.batch_size}."
-            )
-        run = Run(rows, phi)
+        part = None if method in peers.PEERS else self._part(settings, repeat, label)
+        if part is None:
+            run = self._judge(label, settings, self._learn(method, settings, repeat))
+        else:
+            rest = self._learn(method, settings, repeat, part.state)
+            run = self._judge(label, settings, rest, part)
         self.store.save(label, settings, run)
         return run
 
@@ -103,11 +89,63 @@ class Bench:
             burn_in=settings.gibbs_sweeps // 2,
         )
 
-    def _probabilities(self, phi: np.ndarray, settings: Settings) -> np.ndarray:
-        held = self.completion
-        return word_probabilities(self.proportions(phi, settings), phi, held.documents, held.words)
+    def _judge(
+        self,
+        label: str,
+        settings: Settings,
+        snapshots: Iterator[Snapshot],
+        part: Part | None = None,
+    ) -> Run:
+        """Judge each snapshot, after those of an interrupted run, and keep the run so far."""
+        rows = [] if part is None else list(part.rows)
+        average = Averaged(self.completion.counts, [] if part is None else part.kept, len(rows))
+        phi = None if part is None else np.asarray(word_distributions(part.state.position))
+        before = rows[-1]["seconds"] if rows else 0.0
+        for snapshot in snapshots:
+            phi = np.asarray(snapshot.phi)
+            row = self._row(snapshot, phi, settings, average)
+            rows.append(row | {"seconds": before + row["seconds"]})
+            self.say(
+                f"{label}: {snapshot.documents:,} documents, perplexity "
+                f"{row['perplexity']:.1f}, {rows[-1]['seconds']:.1f} s"
+            )
+            if snapshot.state is not None:
+                self.store.save_part(label, settings, Part(rows, average.kept, snapshot.state))
+        if phi is None:
+            raise ValueError(
+                f"documents={self.documents} do not fill a batch of {settings.batch_size}."
+            )
+        return Run(rows, phi)
 
-    def _learn(self, method: str, settings: Settings, repeat: int) -> Iterator[Snapshot]:
+    def _row(
+        self, snapshot: Snapshot, phi: np.ndarray, settings: Settings, average: Averaged
+    ) -> dict[str, Any]:
+        held = self.completion
+        proportions = self.proportions(phi, settings)
+        found = word_probabilities(proportions, phi, held.documents, held.words)
+        return {
+            "documents": int(snapshot.documents),
+            "perplexity": average.add(found),
+            "alone": perplexity(found, held.counts),
+            "seconds": float(snapshot.seconds),
+            "pace": float(snapshot.pace),
+        }
+
+    def _part(self, settings: Settings, repeat: int, label: str) -> Part | None:
+        """What is kept of the interrupted run of that label, if any."""
+        sizes = self.division.num_documents, self.vocabulary_size
+        like = first_state(settings, *sizes, self._key(repeat))
+        part = self.store.load_part(label, settings, like)
+        if part is not None:
+            self.say(f"{label}: goes on after {part.rows[-1]['documents']:,} documents")
+        return part
+
+    def _key(self, repeat: int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.seed), repeat)
+
+    def _learn(
+        self, method: str, settings: Settings, repeat: int, start: State | None = None
+    ) -> Iterator[Snapshot]:
         stream = self.division.stream(self.documents, self.seed, repeat)
         sizes: dict[str, Any] = {
             "num_documents": self.division.num_documents,
@@ -116,5 +154,7 @@ class Bench:
         if method in peers.PEERS:
             number = int(np.random.default_rng([self.seed, 3, repeat]).integers(2**31))
             return peers.PEERS[method](settings, stream, **sizes, seed=number)
-        key = jax.random.fold_in(jax.random.key(self.seed), repeat)
-        return train(settings, batches(stream, settings.batch_size), **sizes, key=key)
+        # The stream is a function of its seed: what was seen before is read again and passed over.
+        done = 0 if start is None else int(start.step) * settings.batch_size
+        rest = batches(itertools.islice(stream, done, None), settings.batch_size)
+        return train(settings, rest, **sizes, key=self._key(repeat), start=start)

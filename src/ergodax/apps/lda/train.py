@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,11 +14,22 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ergodax.apps.lda.batch import Batch
 from ergodax.apps.lda.gradient import TopicGradient
-from ergodax.apps.lda.kernels import SAMPLERS, Reflected, topic_sampler
+from ergodax.apps.lda.kernels import LEAST, SAMPLERS, Reflected, topic_sampler
 from ergodax.apps.lda.tokens import Tokens, stack
 from ergodax.errors import DivergenceError
 from ergodax.kernel import State
 from ergodax.schedule import Polynomial
+
+# Found on English Wikipedia with 50 topics and the other settings at their defaults; the peers'
+# learning rate is scikit-learn's default.
+SUGGESTED: dict[str, dict[str, Any]] = {
+    "sgrld": {"step_size": 0.01, "offset": 30.0},
+    "sgrhmc": {"step_size": 0.14, "friction": 10.0},
+    "sgld": {"step_size": 0.3, "offset": 30.0},
+    "sghmc": {"step_size": 0.7, "friction": 10.0, "offset": 30.0, "power": 0.275},
+    "scikit-learn": {"offset": 10.0, "power": 0.7},
+    "gensim": {"offset": 10.0, "power": 0.7},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +84,18 @@ class Snapshot:
 
     Attributes:
         documents: seen so far.
-        theta: the position, float32.
         phi: the word probabilities of each topic, its rows normalised.
-        seconds: spent in the compiled program so far, its compilation included.
+        seconds: spent on learning in this call, compilation included.
+        pace: processor seconds, of all cores together, per 100 documents: the median of the blocks
+            since the last snapshot, which neither compilations nor other programs move.
+        state: of the sampler, from which `train` can go on; None of a method that can't.
     """
 
     documents: int
-    theta: Float[Array, "K W"]
     phi: Float[Array, "K W"]
     seconds: float
+    pace: float
+    state: State | None = None
 
 
 def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
@@ -98,6 +113,32 @@ def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
     return topic_sampler(settings.sampler, gradient, steps, settings.friction)
 
 
+def first_state(
+    settings: Settings, num_documents: int, vocabulary_size: int, key: PRNGKeyArray
+) -> State:
+    """The state before the first batch: theta from Gamma(1, 1), the exponential law.
+
+    Args:
+        settings: of the run.
+        num_documents: D, documents in the corpus.
+        vocabulary_size: W.
+        key: of the run.
+    """
+    key_theta, key_init, _ = jax.random.split(key, 3)
+    shape = (settings.num_topics, vocabulary_size)
+    theta = jax.random.exponential(key_theta, shape, jnp.float32)
+    return topic_kernel(settings, num_documents).init(key_init, jnp.maximum(theta, LEAST))
+
+
+def word_distributions(theta: Float[Array, "K W"]) -> Float[Array, "K W"]:
+    """Each topic's distribution over words, phi_kw = theta_kw / sum_w theta_kw.
+
+    Args:
+        theta: positive.
+    """
+    return theta / jnp.sum(theta, axis=1, keepdims=True)
+
+
 def train(
     settings: Settings,
     batches: Iterator[Batch],
@@ -105,13 +146,14 @@ def train(
     num_documents: int,
     vocabulary_size: int,
     key: PRNGKeyArray,
+    start: State | None = None,
     report: Callable[[int, float], Any] | None = None,
-    checkpoint: Callable[[Snapshot], Any] | None = None,
 ) -> Iterator[Snapshot]:
     """Draw topics from their posterior while documents stream by.
 
-    theta starts from Gamma(1, 1), the exponential law. Memory does not depend on the length of
-    the stream.
+    Memory does not depend on the length of the stream. A run that goes on from the state of a
+    snapshot, with the batches that come after its documents, equals the one that was not cut, bit
+    for bit: step t has its own key, and blocks begin anew after a snapshot.
 
     Args:
         settings: of the run.
@@ -119,8 +161,8 @@ def train(
         num_documents: D, documents in the corpus, by which a batch's gradient is scaled.
         vocabulary_size: W.
         key: of everything random here; not of the order of the documents.
+        start: the state of a snapshot to go on from; None begins with `first_state`.
         report: called with the documents seen and the seconds after each block.
-        checkpoint: called with each snapshot before it is given out.
 
     Returns:
         A snapshot each time that `snapshot_every` more documents have been seen, and at the end.
@@ -129,28 +171,27 @@ def train(
         ValueError: a batch of another size.
         DivergenceError: theta is no longer finite.
     """
-    key_theta, key_init, key_run = jax.random.split(key, 3)
-    shape = (settings.num_topics, vocabulary_size)
-    theta = jax.random.exponential(key_theta, shape, jnp.float32)
-    kernel = topic_kernel(settings, num_documents)
-    state = kernel.init(key_init, jnp.maximum(theta, 1e-10))
-    seen, seconds, given = 0, 0.0, 0
+    kernel, key_run = topic_kernel(settings, num_documents), jax.random.split(key, 3)[2]
+    state = first_state(settings, num_documents, vocabulary_size, key) if start is None else start
+    seen = given = int(state.step) * settings.batch_size
+    seconds, paces = 0.0, []
     while block := list(itertools.islice(batches, _until_snapshot(settings, seen - given))):
         _check(block, settings)
-        began = time.perf_counter()
-        before = state
+        before, began, worked = state, time.perf_counter(), time.process_time()
         state, finite = _advance(kernel, key_run, state, stack(block))
         if not bool(finite):
             raise _divergence(settings, before, seen)
         seconds += time.perf_counter() - began
-        seen += len(block) * settings.batch_size
+        documents = len(block) * settings.batch_size
+        paces.append(100.0 * (time.process_time() - worked) / documents)
+        seen += documents
         if report is not None:
             report(seen, seconds)
         if seen - given >= settings.snapshot_every:
-            given = seen
-            yield _snapshot(state, seen, seconds, checkpoint)
+            yield _snapshot(state, seen, seconds, paces)
+            given, paces = seen, []
     if seen > given:
-        yield _snapshot(state, seen, seconds, checkpoint)
+        yield _snapshot(state, seen, seconds, paces)
 
 
 def _divergence(settings: Settings, state: State, documents: int) -> DivergenceError:
@@ -194,12 +235,6 @@ def _check(block: list[Batch], settings: Settings) -> None:
         )
 
 
-def _snapshot(
-    state: State, documents: int, seconds: float, checkpoint: Callable[[Snapshot], Any] | None
-) -> Snapshot:
-    theta = state.position
-    phi = theta / jnp.sum(theta, axis=1, keepdims=True)
-    snapshot = Snapshot(documents, theta, phi, seconds)
-    if checkpoint is not None:
-        checkpoint(snapshot)
-    return snapshot
+def _snapshot(state: State, documents: int, seconds: float, paces: list[float]) -> Snapshot:
+    phi = word_distributions(state.position)
+    return Snapshot(documents, phi, seconds, statistics.median(paces), state)
