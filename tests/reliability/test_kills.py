@@ -2,9 +2,10 @@
 
 import sys
 
+import numpy as np
 import pytest
 
-from ergodax.apps.reliability import kills
+from ergodax.apps.reliability import kills, runs
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 
@@ -15,3 +16,13 @@ def test_killed_runs_finish_with_the_same_draws(tmp_path, kind, times):
     print(drill)
     assert drill.ok, drill
     assert drill.kills == times and drill.most > drill.least
+
+
+@pytest.mark.parametrize("steps", [40, 41, 60, 80])
+def test_resumed_where_a_block_ends(tmp_path, steps):
+    """A block of the stream has 40 batches; 100 steps of burn-in come before these."""
+    whole = runs.run("streamed", tmp_path, 200)
+    folder = tmp_path / "run"
+    runs.run("streamed", tmp_path, steps, checkpoint=folder)
+    resumed = runs.run("streamed", tmp_path, 200, checkpoint=folder, resume=True)
+    np.testing.assert_array_equal(resumed.position, whole.position)

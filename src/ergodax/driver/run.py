@@ -111,9 +111,9 @@ class Run:
     def _all_chunks(self, report: Report, stop: Stop) -> None:
         todo = Agreement(self.clock.steps(), 0, False)
         while self.done < self.plan.total:
-            self._refill()
             left = self.feed.left
             self._chunk(todo.steps if left is None else min(todo.steps, left), at_most=left)
+            self._refill()  # before anything is saved: a resumed run begins with it
             report(self.done, self.clock.rate)
             mine = Agreement(self.clock.steps(), stop.signal, self.keeper.due)
             todo = self.processes.agree(mine)
