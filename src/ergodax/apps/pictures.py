@@ -82,7 +82,11 @@ def autocorrelations(draws: np.ndarray, names: list[str], thin: int, most: int =
 
 
 def calibration(table: pd.DataFrame) -> Any:
-    """Observed frequency against predicted probability, with 95% intervals."""
+    """Observed frequency against predicted probability, with 95% intervals.
+
+    Args:
+        table: of `evaluate.reliability`.
+    """
     figure, axes = _grid(1, 1, 3.6)
     axis = axes[0]
     axis.plot([0, 1], [0, 1], color="grey", lw=0.8, ls="--")

@@ -12,6 +12,7 @@ from ergodax.cli.compare import compare
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
 from ergodax.cli.lda import lda
+from ergodax.cli.network import network_app
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
@@ -32,6 +33,7 @@ app.command(advise)
 app.command(compare)
 app.command(lda)
 app.command(launch)
+app.command(network_app)
 app.command(reproduce_app)
 reproduce_app.command(mnist)
 

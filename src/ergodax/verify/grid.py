@@ -73,7 +73,11 @@ def cell_volume(grid: Sequence[Axis]) -> float:
 
 
 def mesh(grid: Sequence[Axis]) -> Float[np.ndarray, "..."]:
-    """The centres of all cells: the grid's axes, then the coordinates."""
+    """The centres of all cells: the grid's axes, then the coordinates.
+
+    Args:
+        grid: an axis for each coordinate.
+    """
     places = np.meshgrid(*(axis.centres for axis in grid), indexing="ij")
     return np.stack(places, axis=-1)
 

@@ -117,7 +117,11 @@ def make_data() -> Float[np.ndarray, " n"]:
 
 
 def posterior(data: Float[np.ndarray, " n"]) -> ex.Posterior:
-    """Of the means, given the data."""
+    """Of the means, given the data.
+
+    Args:
+        data: shape (n,).
+    """
     return ex.Posterior(_log_prior, _log_likelihood, jnp.asarray(data, float))
 
 

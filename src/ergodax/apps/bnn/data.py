@@ -1,0 +1,164 @@
+"""Tables and images from .npz files, prepared for a network."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+HELD_OUT = 0.1  # of the rows, where a file has no test rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Rows to learn from and rows to predict, float32, inputs standardised.
+
+    Attributes:
+        name: of the file.
+        kind: what is predicted.
+        x, y: training inputs, shape (N, d), and targets: standardised numbers, or labels from 0.
+        x_test, y_test: the same, held out.
+        unit: the standard deviation of the targets, in which they are measured; 1 for classes.
+        classes: how many; 0 for regression.
+        strange: inputs of another kind, for which a network should be unsure; or None.
+        strange_kind: what they are.
+    """
+
+    name: str
+    kind: Literal["regression", "classification"]
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    unit: float
+    classes: int
+    strange: np.ndarray | None = None
+    strange_kind: str = ""
+
+
+def regression(path: Path, split: int) -> Task:
+    """A regression task from the arrays x and y, and test_mask (splits, N) if there is one.
+
+    Args:
+        path: of the .npz file.
+        split: a row of test_mask, or the seed of a random one.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: arrays that are missing or do not fit, or no such split.
+    """
+    arrays = _read(path)
+    if not {"x", "y"} <= arrays.keys():
+        raise ValueError(f"{path.name} must have the arrays x and y, not {sorted(arrays)}.")
+    x, y = np.asarray(arrays["x"], float), np.asarray(arrays["y"], float)
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise ValueError(f"x must have shape (N, d) and y (N,), not {x.shape} and {y.shape}.")
+    held_out = _held_out(arrays, len(x), split)
+    train = ~held_out
+    mean, scale = y[train].mean(), y[train].std()
+    if not scale > 0:
+        raise ValueError(f"the target of {path.name} is constant.")
+    inputs = _standardised(x, train)
+    targets = ((y - mean) / scale).astype(np.float32)
+    return Task(
+        path.stem, "regression", inputs[train], targets[train], inputs[held_out],
+        targets[held_out], float(scale), 0,
+    )  # fmt: skip
+
+
+def has_classes(path: Path) -> bool:
+    """Whether the file is one for `classification`.
+
+    Args:
+        path: of the .npz file.
+    """
+    return "x_train" in _read(path)
+
+
+def classification(
+    path: Path,
+    *,
+    rows: int | None = None,
+    test_rows: int | None = None,
+    unseen: tuple[int, ...] = (),
+) -> Task:
+    """A classification task from the arrays x_train, y_train, x_test and y_test.
+
+    Bytes are standardised by one mean and scale, other numbers column by column. Strange inputs are
+    the test rows of the unseen classes; or, for square images, the test images turned by a quarter.
+
+    Args:
+        path: of the .npz file.
+        rows: the first so many training rows; None for all.
+        test_rows: likewise.
+        unseen: labels left out of training and test.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: arrays that are missing or do not fit, or an unseen class that does not occur.
+    """
+    arrays = _read(path)
+    names = ("x_train", "y_train", "x_test", "y_test")
+    if not set(names) <= arrays.keys():
+        raise ValueError(f"{path.name} must have the arrays {names}, not {sorted(arrays)}.")
+    x, y, x_test, y_test = (np.asarray(arrays[name]) for name in names)
+    labels = np.unique(y)
+    for label in unseen:
+        if label not in labels:
+            raise ValueError(f"the unseen class {label} is not among the labels {labels.tolist()}.")
+    strange, kind = None, ""
+    if unseen:
+        strange, kind = x_test[np.isin(y_test, unseen)][:test_rows], f"unseen classes {unseen}"
+    keep, keep_test = ~np.isin(y, unseen), ~np.isin(y_test, unseen)
+    x, y = x[keep][:rows], y[keep][:rows]
+    x_test, y_test = x_test[keep_test][:test_rows], y_test[keep_test][:test_rows]
+    if strange is None and x.ndim == 3 and x.shape[1] == x.shape[2]:
+        strange, kind = np.rot90(x_test, axes=(1, 2)), "test images turned by 90 degrees"
+    seen, numbered = np.unique(y, return_inverse=True)
+    if len(seen) < 2 or not np.isin(y_test, seen).all():
+        raise ValueError(
+            f"the training rows have the classes {seen.tolist()} only; take more rows."
+        )
+    prepare = _preparation(x)
+    return Task(
+        path.stem, "classification", prepare(x), numbered.astype(np.int32), prepare(x_test),
+        np.searchsorted(seen, y_test).astype(np.int32), 1.0, len(seen),
+        None if strange is None else prepare(strange), kind,
+    )  # fmt: skip
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    if path.suffix != ".npz":
+        raise ValueError(f"{path.name} must be an .npz file, as np.savez writes it.")
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def _held_out(arrays: dict[str, np.ndarray], rows: int, split: int) -> np.ndarray:
+    if "test_mask" not in arrays:
+        chosen = np.random.default_rng(split).permutation(rows)[: max(1, round(HELD_OUT * rows))]
+        return np.isin(np.arange(rows), chosen)
+    masks = np.asarray(arrays["test_mask"], bool)
+    if masks.ndim != 2 or masks.shape[1] != rows:
+        raise ValueError(f"test_mask must have shape (splits, {rows}), not {masks.shape}.")
+    if not 0 <= split < len(masks):
+        raise ValueError(f"split must lie in [0, {len(masks)}), not {split}.")
+    return masks[split]
+
+
+def _standardised(x: np.ndarray, train: np.ndarray) -> np.ndarray:
+    mean, scale = x[train].mean(axis=0), x[train].std(axis=0)
+    return ((x - mean) / np.where(scale > 0, scale, 1.0)).astype(np.float32)
+
+
+def _preparation(x: np.ndarray) -> Any:
+    """The function that makes rows inputs, as the training rows tell."""
+    if x.dtype == np.uint8:  # of an image, whose pixels have one scale
+        mean, scale = float(x.mean()), float(x.std()) or 1.0
+        return lambda rows: ((rows.reshape(len(rows), -1) - mean) / scale).astype(np.float32)
+    flat = x.reshape(len(x), -1).astype(float)
+    mean, scale = flat.mean(axis=0), flat.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    return lambda rows: ((rows.reshape(len(rows), -1) - mean) / scale).astype(np.float32)

@@ -1,0 +1,21 @@
+"""Bayesian neural networks: posteriors of Equinox and Flax modules, and what they predict."""
+
+from ergodax.network import likelihoods, priors
+from ergodax.network.calibration import Calibration, calibration, coverage, entropy
+from ergodax.network.posterior import NetworkPosterior, posterior
+from ergodax.network.prediction import Prediction
+from ergodax.network.predictive import predict, predictive
+
+__all__ = [
+    "Calibration",
+    "NetworkPosterior",
+    "Prediction",
+    "calibration",
+    "coverage",
+    "entropy",
+    "likelihoods",
+    "posterior",
+    "predict",
+    "predictive",
+    "priors",
+]

@@ -1,0 +1,110 @@
+"""Whether predicted probabilities are what they say."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import entr
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Confidence against accuracy in bins; a row for each bin that is not empty.
+
+    Attributes:
+        error: the expected calibration error.
+        confidence: mean probability of the predicted class in a bin.
+        accuracy: share of a bin's rows whose predicted class is right.
+        count: rows of a bin.
+    """
+
+    error: float
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    count: np.ndarray
+
+
+def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibration:
+    """The expected calibration error, and the reliability diagram that it sums up.
+
+    The confidence of a row is the largest of its probabilities. With bins
+    (0, 1/B], (1/B, 2/B], ... of equal width, n_b rows in bin b, of which the accuracy is a_b and
+    the mean confidence c_b,
+        error = sum over b of (n_b / n) |a_b - c_b|.
+
+    A sample estimate: it is positive for a perfect model too, by about the mean of
+    sqrt(2 a_b (1 - a_b) / (pi n_b)).
+
+    Args:
+        probabilities: shape (n, classes), rows summing to one; or (n,), of class 1.
+        labels: integers, shape (n,).
+        bins: B.
+
+    Raises:
+        ValueError: shapes that do not fit, or no bin.
+
+    Reference:
+        Guo, Pleiss, Sun and Weinberger, On calibration of modern neural networks, 2017.
+    """
+    table = np.asarray(probabilities, np.float64)
+    labels = np.asarray(labels)
+    if table.ndim == 1:
+        table = np.stack([1.0 - table, table], axis=1)
+    if table.ndim != 2 or labels.shape != table.shape[:1]:
+        raise ValueError(
+            f"labels must have shape (n,) and probabilities (n,) or (n, classes), not "
+            f"{labels.shape} and {np.shape(probabilities)}."
+        )
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, not {bins}. Try 15.")
+    confidence, right = table.max(axis=1), table.argmax(axis=1) == labels
+    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    count = np.bincount(place, minlength=bins)
+    full = count > 0
+    mean = np.bincount(place, confidence, bins)[full] / count[full]
+    accuracy = np.bincount(place, right, bins)[full] / count[full]
+    error = float(np.sum(count[full] * np.abs(accuracy - mean)) / count.sum())
+    return Calibration(error, mean, accuracy, count[full])
+
+
+def coverage(below: Any, *, levels: int = 10) -> Calibration:
+    """The calibration error of a regression, by how often central intervals hold the target.
+
+    The central interval of level p = 1/L, 2/L, ..., (L-1)/L holds a target whose predictive
+    probability of a smaller one is within p / 2 of 1/2. With s_p the share of such targets,
+        error = mean over p of |s_p - p|.
+
+    Args:
+        below: the predictive probability of a smaller target for each row, as
+            `Prediction.below`.
+        levels: L.
+
+    Returns:
+        A Calibration whose `confidence` are the levels and `accuracy` the shares.
+
+    Raises:
+        ValueError: fewer than two levels, or numbers outside [0, 1].
+
+    Reference:
+        Kuleshov, Fenner and Ermon, Accurate uncertainties for deep learning using calibrated
+        regression, 2018.
+    """
+    below = np.asarray(below, np.float64)
+    if levels < 2:
+        raise ValueError(f"levels must be at least 2, not {levels}. Try 10.")
+    if below.ndim != 1 or not ((below >= 0) & (below <= 1)).all():
+        raise ValueError("below must be probabilities, shape (n,), as those of a Prediction.")
+    p = np.arange(1, levels) / levels
+    share = (2.0 * np.abs(below - 0.5)[None] <= p[:, None]).mean(axis=1)
+    return Calibration(float(np.abs(share - p).mean()), p, share, np.full(len(p), len(below)))
+
+
+def entropy(probabilities: Any) -> Float[np.ndarray, " n"]:
+    """The entropy of each row's predicted classes, in nats; high where the network is unsure.
+
+    Args:
+        probabilities: shape (n, classes), or (n,), of class 1.
+    """
+    table = np.asarray(probabilities, np.float64)
+    return entr(table) + entr(1.0 - table) if table.ndim == 1 else entr(table).sum(axis=1)

@@ -1,0 +1,185 @@
+"""The posterior of a network's parameters."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ergodax import tree
+from ergodax.data.source import Source
+from ergodax.network.likelihoods import Likelihood
+from ergodax.network.modules import Network, take_apart
+from ergodax.network.priors import ByPath, Normal, Prior, check_prior
+from ergodax.target.posterior import Posterior
+
+
+class Program(eqx.Module):
+    """The two densities of a network's posterior.
+
+    Attributes:
+        network: the module as a function of its parameters.
+        likelihood: what its outputs mean.
+        priors: of each parameter array, in the order of the leaves.
+    """
+
+    network: Network
+    likelihood: Likelihood
+    priors: list[Prior]
+
+    def log_prior(self, position: dict[str, PyTree]) -> Float[Array, ""]:
+        """Of the weights, and of the likelihood's own parameters."""
+        leaves = jax.tree.leaves(position["network"])
+        dtype = tree.result_dtype(position)
+        total = jnp.asarray(self.likelihood.log_prior(position), dtype)
+        for prior, leaf, inputs in zip(self.priors, leaves, self.network.inputs, strict=True):
+            total = total + prior.log_density(leaf, inputs).astype(dtype)
+        return total
+
+    def log_likelihoods(
+        self, position: dict[str, PyTree], batch: tuple[PyTree, Array]
+    ) -> Float[Array, " n"]:
+        """Of each row of a batch."""
+        rows, targets = batch
+        outputs = self.network(position["network"], rows)
+        return self.likelihood.log_density(position, outputs, targets)
+
+
+class NetworkPosterior(Posterior):
+    """What `network.posterior` makes of a module; a position is a dict.
+
+    Args:
+        program: its densities.
+        data: (inputs, targets), or a source of such pairs.
+        start: a position, the module's own parameters.
+
+    Attributes:
+        start: a position, the module's own parameters.
+    """
+
+    program: Program
+    start: dict[str, PyTree]
+
+    def __init__(self, program: Program, data: PyTree, start: dict[str, PyTree]) -> None:
+        super().__init__(program.log_prior, program.log_likelihoods, data, batched=True)
+        self.program = program
+        self.start = start
+
+    def module(self, position: dict[str, PyTree]) -> Any:
+        """The module with the parameters of a position.
+
+        Args:
+            position: such as one draw.
+        """
+        return self.program.network.module(tree.thaw(position)["network"])
+
+    def position(self, module: Any) -> dict[str, PyTree]:
+        """The position with the parameters of a module of the same structure.
+
+        Args:
+            module: such as one initialised with another key.
+
+        Raises:
+            ValueError: another structure or other shapes.
+        """
+        _, parameters = take_apart(module, self.program.network.batched)
+        position = {**self.start, "network": parameters}
+        ours, theirs = (jax.tree.map(jnp.shape, p) for p in (self.start, position))
+        if jax.tree.structure(self.start) != jax.tree.structure(position) or ours != theirs:
+            raise ValueError("module must have the structure and shapes of the posterior's own.")
+        return position
+
+    def paths(self) -> list[str]:
+        """The path of each parameter array, as `priors.ByPath` matches them."""
+        return _paths(self.start["network"])
+
+
+def posterior(
+    module: Any,
+    data: PyTree,
+    likelihood: Any,
+    prior: Any = None,
+    *,
+    batched: bool | None = None,
+) -> NetworkPosterior:
+    """The posterior of the parameters of an Equinox or Flax NNX module.
+
+    U = -log prior(weights) - sum over rows of log p(y_i | f(x_i; weights)). Parameters are the
+    module's floating-point arrays; functions, integer arrays and sizes are structure. A position
+    is {"network": parameters}, with "log_noise" beside it where a Gaussian likelihood learns it;
+    `start` is the module's own, `module(position)` the module at a draw.
+
+    Args:
+        module: an Equinox module called with one row, or a Flax NNX module called with a batch.
+        data: (inputs, targets), leading axis N in common; inputs may be a tree. Or a source of
+            such pairs, as of ex.data.npy.
+        likelihood: one of network.likelihoods: Gaussian, Categorical, Bernoulli.
+        prior: one of network.priors for all arrays, or ByPath; by default normal with standard
+            deviation 1 / sqrt(inputs), and 1 for biases.
+        batched: whether the module takes a whole batch; by default as above.
+
+    Returns:
+        A Posterior; its mode is the maximum a posteriori network.
+
+    Raises:
+        TypeError: not a module, a likelihood, a prior or a pair.
+        ValueError: layers with statistics of batches, dropout, targets that do not fit the
+            outputs, or a pattern without a match.
+
+    Reference:
+        Neal, Bayesian learning for neural networks, 1996.
+
+    Example:
+        >>> import equinox as eqx, jax, jax.numpy as jnp
+        >>> import ergodax.network as network
+        >>> x, y = jnp.ones((8, 3)), jnp.ones(8)
+        >>> module = eqx.nn.MLP(3, 1, 16, 1, key=jax.random.key(0))
+        >>> posterior = network.posterior(module, (x, y), network.likelihoods.Gaussian(0.1))
+        >>> posterior.paths()[0]
+        'layers.0.weight'
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            "likelihood must be one of network.likelihoods, such as Gaussian(0.1), not "
+            f"{likelihood!r}."
+        )
+    if not isinstance(data, Source) and not (isinstance(data, tuple | list) and len(data) == 2):
+        raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
+    network, parameters = take_apart(module, batched)
+    paths = _paths(parameters)
+    if isinstance(prior, ByPath):
+        priors = prior.assign(paths)
+    else:
+        priors = [check_prior(Normal() if prior is None else prior)] * len(paths)
+    start = {"network": parameters, **likelihood.start()}
+    made = NetworkPosterior(Program(network, likelihood, priors), _pair(data), start)
+    if not isinstance(data, Source):
+        _check(made)
+    return made
+
+
+def _pair(data: PyTree) -> PyTree:
+    return data if isinstance(data, Source) else tuple(data)
+
+
+def _check(posterior: NetworkPosterior) -> None:
+    rows, targets = posterior.data
+    try:
+        network = posterior.program.network
+        outputs = jax.eval_shape(network, posterior.start["network"], rows)
+    except (TypeError, ValueError) as error:
+        shapes = jax.tree.map(lambda x: x.shape[1:], rows)
+        how = "a batch" if network.batched else "one row"
+        raise ValueError(
+            f"the module can't be called with {how} of inputs of shape {shapes}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if not hasattr(outputs, "shape") or outputs.shape[:1] != targets.shape[:1]:
+        raise ValueError("the module must return one array, an output for each row.")
+    posterior.program.likelihood.check(outputs, targets)
+
+
+def _paths(parameters: PyTree) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    return [tree.path_name(path) for path, _ in leaves]

@@ -1,0 +1,99 @@
+"""Flax NNX modules as networks; skipped where Flax is not installed."""
+
+# pyright: reportMissingImports=false
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax import network
+
+nnx = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+
+RNG = np.random.default_rng(1)
+X, Y = RNG.normal(size=(12, 3)).astype(np.float32), RNG.normal(size=12).astype(np.float32)
+Gaussian = network.likelihoods.Gaussian
+
+
+class Network(nnx.Module):
+    def __init__(self, seed=0, *, batch_norm=False, rate=0.0):
+        rngs = nnx.Rngs(seed)
+        self.layers = nnx.List([nnx.Linear(3, 5, rngs=rngs), nnx.Linear(5, 1, rngs=rngs)])
+        self.norm = nnx.BatchNorm(5, rngs=rngs) if batch_norm else nnx.LayerNorm(5, rngs=rngs)
+        self.dropout = nnx.Dropout(rate, rngs=rngs)
+
+    def __call__(self, x):
+        hidden = nnx.relu(self.norm(self.layers[0](x)))
+        return self.layers[1](self.dropout(hidden))
+
+
+@pytest.mark.parametrize("batched", [None, False])
+def test_densities_are_the_modules_own(batched):
+    module = Network()
+    posterior = network.posterior(module, (X, Y), Gaussian(0.5), batched=batched)
+    values = posterior.log_likelihoods(posterior.start, posterior.data)
+    apart = Y - np.asarray(module(X))[:, 0]
+    expected = -0.5 * (apart / 0.5) ** 2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    inputs = dict(zip(posterior.paths(), posterior.program.network.inputs, strict=True))
+    kernels = {"layers.0.kernel": 3, "layers.1.kernel": 5}
+    ones = dict.fromkeys(["layers.0.bias", "layers.1.bias", "norm.bias", "norm.scale"], 1)
+    assert inputs == kernels | ones
+
+
+def test_a_run_and_its_predictions(key):
+    posterior = network.posterior(Network(), (X, Y), Gaussian())
+    inside = ex.sghmc(ex.Minibatch(posterior, 4), 1e-3, 5.0)
+    kernel = network.predictive(inside, posterior, X, Y, after=5)
+    run = {"num_chains": 2, "key": key, "progress": False}
+    samples = ex.sample(kernel, posterior.start, 20, **run)
+    assert kernel.results(samples).count == 30
+    assert samples.named()["network.layers.0.kernel"].shape == (2, 20, 3, 5)
+    draws = jax.tree.map(lambda x: x[0, -1], samples.position)
+    assert posterior.module(draws)(X).shape == (12, 1)
+    scores = posterior.per_example_gradients(posterior.start, posterior.data)
+    assert jax.tree.leaves(scores)[0].shape[0] == 12
+
+
+def test_a_member_of_another_seed():
+    posterior = network.posterior(Network(0), (X, Y), Gaussian())
+    other = Network(1)
+    np.testing.assert_allclose(posterior.module(posterior.position(other))(X), other(X), rtol=1e-6)
+
+
+def test_attention_and_embeddings_count_their_inputs():
+    class Words(nnx.Module):
+        def __init__(self):
+            rngs = nnx.Rngs(0)
+            self.embed = nnx.Embed(7, 4, rngs=rngs)
+            self.attention = nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs)
+            self.out = nnx.Linear(4, 1, rngs=rngs)
+
+        def __call__(self, words):
+            return self.out(self.attention(self.embed(words)).mean(axis=-2))
+
+    words = RNG.integers(7, size=(6, 5))
+    posterior = network.posterior(Words(), (words, np.ones(6, np.float32)), Gaussian())
+    inputs = dict(zip(posterior.paths(), posterior.program.network.inputs, strict=True))
+    assert inputs["embed.embedding"] == 1 and inputs["attention.query.kernel"] == 4
+    assert inputs["attention.out.kernel"] == 4 and inputs["attention.query.bias"] == 1
+    assert jnp.isfinite(posterior.potential(posterior.start))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (lambda: Network(batch_norm=True), "norm.* keeps statistics of the batches"),
+        (lambda: Network(rate=0.5), "dropout drops units at random"),
+    ],
+)
+def test_refusals(module, message):
+    with pytest.raises(ValueError, match=message):
+        network.posterior(module(), (X, Y), Gaussian())
+
+
+def test_dropout_that_is_off_is_accepted():
+    module = Network(rate=0.5)
+    module.eval()
+    assert network.posterior(module, (X, Y), Gaussian()).num_data == 12

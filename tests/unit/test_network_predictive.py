@@ -1,0 +1,145 @@
+"""Predictions averaged while a chain runs are those of the stored draws."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import ergodax as ex
+from ergodax import network
+
+RNG = np.random.default_rng(3)
+X, X_TEST = (RNG.normal(size=(n, 2)).astype(np.float32) for n in (20, 7))
+Y, Y_TEST = (x[:, 0].astype(np.float32) for x in (X, X_TEST))
+LABELS, LABELS_TEST = (RNG.integers(3, size=n) for n in (20, 7))
+
+
+def regression():
+    module = eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
+    return network.posterior(module, (X, Y), network.likelihoods.Gaussian()), Y_TEST
+
+
+def classification():
+    module = eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(0))
+    return network.posterior(module, (X, LABELS), network.likelihoods.Categorical()), LABELS_TEST
+
+
+def outputs_of(posterior, position):
+    """Outputs of every draw for the test rows, shape (draws, n, outputs), by the module itself."""
+    draws = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), position)
+    count = len(jax.tree.leaves(draws)[0])
+    modules = [posterior.module(jax.tree.map(lambda x, k=k: x[k], draws)) for k in range(count)]
+    return np.stack([jax.vmap(m)(X_TEST) for m in modules]).astype(float), draws
+
+
+def compare(prediction, posterior, position):
+    outputs, draws = outputs_of(posterior, position)
+    assert prediction.count == len(outputs)
+    close: dict[str, Any] = {"rtol": 2e-4, "atol": 2e-5}
+    if outputs.shape[-1] == 3:
+        each = special.softmax(outputs, axis=-1)
+        density = np.log(each[:, np.arange(7), LABELS_TEST])
+        entropy = special.entr(each).sum(axis=-1).mean(axis=0)
+        np.testing.assert_allclose(prediction.draw_entropy, entropy, **close)
+        assert prediction.noise is None and prediction.below is None
+    else:
+        each, noise = outputs[..., 0], np.exp(np.asarray(draws["log_noise"], float))[:, None]
+        density = stats.norm.logpdf(Y_TEST[None], each, noise)
+        below = stats.norm.cdf(Y_TEST[None], each, noise).mean(axis=0)
+        np.testing.assert_allclose(prediction.below, below, **close)
+        np.testing.assert_allclose(prediction.noise, (noise**2).mean(), **close)
+    np.testing.assert_allclose(prediction.mean, each.mean(axis=0), **close)
+    np.testing.assert_allclose(prediction.spread, each.var(axis=0, ddof=1), rtol=2e-3, atol=1e-6)
+    averaged = special.logsumexp(density, axis=0) - np.log(len(density))
+    np.testing.assert_allclose(prediction.log_density, averaged, **close)
+    np.testing.assert_allclose(prediction.draw_log_density, density.mean(axis=0), **close)
+    assert (prediction.log_density >= prediction.draw_log_density - 1e-6).all()
+
+
+def run(kernel, posterior, steps, key, **more):
+    common = {"num_chains": 2, "key": key, "progress": False}
+    return ex.sample(kernel, posterior.start, steps, **common, **more)
+
+
+@pytest.mark.parametrize("problem", [regression, classification])
+def test_streamed_and_stored_agree(problem, key):
+    posterior, targets = problem()
+    inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
+    kernel = network.predictive(inside, posterior, X_TEST, targets, after=10, every=3)
+    samples = run(kernel, posterior, 40, key)
+    # Steps 11, 14, ... count: `every` begins after burn-in.
+    counted = jax.tree.map(lambda x: x[:, 12::3], samples.position)
+    compare(kernel.results(samples), posterior, counted)
+    stored = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), counted)
+    compare(network.predict(posterior, stored, X_TEST, targets), posterior, counted)
+
+
+def test_only_the_sampling_stage_counts(key):
+    posterior, targets = regression()
+    gradient = ex.Minibatch(posterior, 5)
+    inside = ex.cyclical(ex.sgld, gradient, 5e-3, period=10, exploration=0.7)
+    kernel = network.predictive(inside, posterior, X_TEST, targets)
+    samples = run(kernel, posterior, 30, key)
+    prediction = kernel.results(samples)
+    assert prediction.count == 2 * 3 * 3
+    compare(prediction, posterior, samples.sampling_stage().position)
+
+
+def test_without_targets_there_is_no_density(key):
+    posterior, _ = classification()
+    kernel = network.predictive(ex.sgld(ex.Minibatch(posterior, 5), 5e-3), posterior, X_TEST)
+    prediction = kernel.results(run(kernel, posterior, 4, key))
+    assert prediction.log_density is None and prediction.mean.shape == (7, 3)
+    np.testing.assert_allclose(prediction.mean.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(prediction.variance, prediction.mean * (1 - prediction.mean))
+
+
+def test_nothing_grows_with_the_run(key):
+    posterior, targets = classification()
+    inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
+    kernel = network.predictive(inside, posterior, X_TEST, targets)
+    samples = run(kernel, posterior, 60, key, thin=60, collect=lambda position: jnp.zeros(()))
+    assert np.shape(samples.position) == (2, 1) and kernel.results(samples).count == 120
+
+
+def test_a_part_of_the_rows(key):
+    posterior, targets = regression()
+    positions = jax.tree.map(lambda x: jnp.stack([x, x]), ex.tree.freeze(posterior.start))
+    whole = network.predict(posterior, positions, X_TEST, targets)
+    part = whole[:3]
+    np.testing.assert_array_equal(part.mean, whole.mean[:3])
+    assert part.noise is not None and part.below is not None
+    assert part.noise == whole.noise and len(part.below) == 3
+    np.testing.assert_allclose(part.variance, part.spread + part.noise)
+
+
+def test_the_density_of_many_unlikely_draws_does_not_underflow():
+    """A target two hundred standard deviations off has density exp(-20000)."""
+    posterior, _ = regression()
+    positions = jax.tree.map(lambda x: jnp.stack([x] * 3), ex.tree.freeze(posterior.start))
+    far = np.full(7, 60.0, np.float32)
+    prediction = network.predict(posterior, positions, X_TEST, far)
+    assert prediction.log_density is not None and prediction.draw_log_density is not None
+    assert (prediction.log_density < -1e4).all() and np.isfinite(prediction.log_density).all()
+    np.testing.assert_allclose(prediction.log_density, prediction.draw_log_density, rtol=1e-5)
+
+
+def test_refusals():
+    posterior, targets = regression()
+    inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
+    with pytest.raises(ValueError, match="after must not be negative"):
+        network.predictive(inside, posterior, X_TEST, targets, after=-1)
+    with pytest.raises(ValueError, match="every must be at least 1"):
+        network.predictive(inside, posterior, X_TEST, targets, every=0)
+    with pytest.raises(ValueError, match="7 rows, but 3 targets"):
+        network.predictive(inside, posterior, X_TEST, targets[:3])
+    with pytest.raises(TypeError, match="must come from network.posterior"):
+        network.predictive(inside, 3, X_TEST, targets)
+    kernel = network.predictive(inside, posterior, X_TEST, after=100)
+    samples = ex.sample(kernel, posterior.start, 4, key=jax.random.key(0), progress=False)
+    with pytest.raises(ValueError, match="no draw was counted"):
+        kernel.results(samples)
