@@ -43,9 +43,9 @@ def _kills(times: int) -> None:
             found = kills.drill(kind, times, Path(folder), seed=time.time_ns(), say=print)
         print(
             f"  {kind}: {found.kills} kills, {found.in_writing} of them in the middle of writing a "
-            f"file; draws of each chain {found.draws} of {found.expected}; arrays that differ in a "
-            f"bit: {found.different}; times the store could not be read or was wrong between two "
-            f"lives: {found.unreadable}; {found.seconds:.0f} s",
+            f"file; {found.finished} runs came to their end, with {found.lost} draws lost or "
+            f"doubled, {found.different} arrays that differ in a bit; the store could not be read, "
+            f"or was wrong, after {found.unreadable} kills; {found.seconds:.0f} s",
             flush=True,
         )
 

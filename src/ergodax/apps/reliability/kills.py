@@ -1,8 +1,10 @@
-"""A run that is killed again and again, and whose draws are compared with one that was not."""
+"""Runs that are killed again and again, and whose draws are compared with one that was not."""
 
+import contextlib
 import dataclasses
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,42 +16,39 @@ import jax
 import numpy as np
 
 import ergodax as ex
-from ergodax.apps.reliability import runs
-from ergodax.driver.keeper import DRAWS
+from ergodax.driver import checkpoint
+from ergodax.driver.keeper import DRAWS, FILE
 
 
 @dataclasses.dataclass(frozen=True)
 class Drill:
-    """What came of a run that was killed.
+    """What came of runs that were killed.
 
     Attributes:
         kind: which run.
         kills: how many times.
         in_writing: how many of them left a file half written beside its place.
-        draws: of each chain, when it was finished.
-        expected: of the uninterrupted run.
-        different: draws, info and final states that are not equal to the bit.
-        unreadable: times that the store could not be opened between two lives, or held draws
-            that the uninterrupted run does not have.
-        least, most: draws in the store at the first kill and at the last.
+        finished: runs that came to their end in spite of them.
+        lost: draws that they have less or more than the run that was not killed, in all.
+        different: arrays of draws, infos and final states that are not equal to the bit.
+        unreadable: times that the store could not be opened after a kill, or held draws that the
+            run that was not killed does not have.
         seconds: the whole took.
     """
 
     kind: str
     kills: int
     in_writing: int
-    draws: int
-    expected: int
+    finished: int
+    lost: int
     different: int
     unreadable: int
-    least: int
-    most: int
     seconds: float
 
     @property
     def ok(self) -> bool:
         """Whether nothing was lost, doubled or changed."""
-        return self.draws == self.expected and self.different == 0 and self.unreadable == 0
+        return self.finished > 0 and self.lost == self.different == self.unreadable == 0
 
 
 def drill(
@@ -60,7 +59,9 @@ def drill(
     seed: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> Drill:
-    """Kill a run at random instants, resume it, and compare.
+    """Kill runs at random instants, resume them, and compare.
+
+    A run that comes to its end is compared, and the next one begins.
 
     Args:
         kind: a key of `runs.KERNELS`.
@@ -70,66 +71,81 @@ def drill(
         say: called with a line at every tenth kill.
 
     Raises:
-        RuntimeError: the run ended before it was killed often enough, or makes no draws.
+        RuntimeError: the run can't be started, or makes no draws.
     """
-    begin = time.perf_counter()
+    begin, run = time.perf_counter(), folder / "run"
     folder.mkdir(parents=True, exist_ok=True)
-    num_steps = 20 * 1_000 * max(4, kills)
-    whole = runs.run(kind, folder, num_steps)
-    dice, found, unreadable, halves = random.Random(seed), [], 0, 0
-    with _worker(kind, folder, num_steps) as ask:
-        longest = _first_life(ask, folder)
-        while len(found) < kills:
-            process = ask()
-            time.sleep(dice.uniform(0.0, longest))
-            os.kill(process, signal.SIGKILL)
-            if ask.wait() == 0:
-                raise RuntimeError("the run ended before it was killed often enough")
-            halves += any((folder / "run").rglob(".checkpoint.new")) or any(
-                (folder / "run").rglob("*.partial")
-            )
-            draws, fine = _look(folder / "run" / DRAWS, whole)
-            found.append(draws)
-            unreadable += not fine
-            if len(found) % 10 == 0:
-                say(f"  {kind}: killed {len(found)} times, {draws} draws in the store")
-    resumed = runs.run(kind, folder, num_steps, checkpoint=folder / "run", resume=True)
-    stored = ex.Samples.load(folder / "run" / DRAWS)
-    different = _different(whole, resumed) + _different(
-        (whole.position, whole.info), (stored.position, stored.info)
-    )
+    dice, done, halves, unreadable, ends = random.Random(seed), 0, 0, 0, []
+    with _Worker(kind, folder) as worker:
+        whole = _uninterrupted(worker, run, folder / "whole")
+        longest = 2.0 * _start_up(worker, folder)
+        while done < kills:
+            if worker.live(dice.uniform(0.0, longest)):
+                ends.append(_compared(run, whole))
+                shutil.rmtree(run)
+                continue
+            done += 1
+            halves += any(run.rglob(".checkpoint.new")) or any(run.rglob("*.partial"))
+            unreadable += not _rightly_begun(run / DRAWS, whole)
+            if done % 10 == 0:
+                say(f"  {kind}: killed {done} times")
+        worker.live(None)
+        ends.append(_compared(run, whole))
+    lost, different = (sum(each) for each in zip(*ends, strict=True))
     return Drill(
-        kind, kills, halves, resumed.num_draws, whole.num_draws, different, unreadable,
-        found[0] if found else 0, found[-1] if found else 0, time.perf_counter() - begin,
-    )  # fmt: skip
+        kind, done, halves, len(ends), lost, different, unreadable, time.perf_counter() - begin
+    )
 
 
-def _look(store: Path, whole: ex.Samples) -> tuple[int, bool]:
-    """How many draws a killed run's store has, and whether they are the right ones."""
+@dataclasses.dataclass(frozen=True)
+class _Ended:
+    """What a finished run has left."""
+
+    samples: ex.Samples
+    state: dict[str, np.ndarray]
+
+
+def _ended(run: Path) -> _Ended:
+    return _Ended(ex.Samples.load(run / DRAWS), checkpoint.read(run / FILE)[1])
+
+
+def _uninterrupted(worker: "_Worker", run: Path, place: Path) -> _Ended:
+    worker.live(None)
+    run.rename(place)
+    return _ended(place)
+
+
+def _compared(run: Path, whole: _Ended) -> tuple[int, int]:
+    """By how many draws a finished run is off, and how many of its arrays differ."""
+    found = _ended(run)
+    lost = abs(found.samples.num_draws - whole.samples.num_draws)
+    drawn = [(s.position, s.info) for s in (found.samples, whole.samples)]
+    pairs = [(jax.tree.leaves(a), jax.tree.leaves(b)) for a, b in [(drawn[0], drawn[1])]]
+    pairs.append((list(found.state.values()), list(whole.state.values())))
+    each = [pair for a, b in pairs for pair in zip(a, b, strict=True)]
+    return lost, sum(np.asarray(x).tobytes() != np.asarray(y).tobytes() for x, y in each)
+
+
+def _rightly_begun(store: Path, whole: _Ended) -> bool:
+    """Whether a killed run's store can be read and has the right draws."""
     if not store.exists():
-        return 0, True
+        return True
     try:
         found = ex.Samples.load(store)
     except ex.CheckpointError:
-        return 0, False
-    n = found.num_draws
-    return n, np.array_equal(found.position, whole.position[:, :n])
+        return False
+    right = whole.samples.position[:, : found.num_draws]
+    return np.array_equal(found.position, right)
 
 
-def _different(a: object, b: object) -> int:
-    """How many arrays of two trees are not equal to the bit."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return sum(np.asarray(x).tobytes() != np.asarray(y).tobytes() for x, y in pairs)
-
-
-class _worker:
+class _Worker:
     """The process whose copies are killed."""
 
-    def __init__(self, kind: str, folder: Path, num_steps: int) -> None:
+    def __init__(self, kind: str, folder: Path) -> None:
         module = "ergodax.apps.reliability.worker"
-        self.command = [sys.executable, "-m", module, kind, str(folder), str(num_steps)]
+        self.command = [sys.executable, "-m", module, kind, str(folder)]
 
-    def __enter__(self) -> "_worker":
+    def __enter__(self) -> "_Worker":
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -139,16 +155,32 @@ class _worker:
         self.process.kill()
         self.process.communicate()
 
-    def __call__(self) -> int:
+    def begin(self) -> int:
         """Start a copy; its number."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return self._answer()
 
-    def wait(self) -> int:
-        """How the copy ended."""
-        return self._answer()
+    def end(self, process: int) -> bool:
+        """Kill a copy; whether it had come to its own end before."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        return self._finished()
+
+    def live(self, seconds: float | None) -> bool:
+        """Let a copy live for so long, or to its end; whether it came to it."""
+        process = self.begin()
+        if seconds is None:
+            return self._finished()
+        time.sleep(seconds)
+        return self.end(process)
+
+    def _finished(self) -> bool:
+        code = self._answer()
+        if code not in (0, -signal.SIGKILL):
+            raise RuntimeError(f"the run that is to be killed ended with {code}")
+        return code == 0
 
     def _answer(self) -> int:
         assert self.process.stdout is not None
@@ -158,26 +190,14 @@ class _worker:
         return int(line)
 
 
-def _first_life(ask: _worker, folder: Path) -> float:
-    """Let a first copy come to its first draws, so that programs are compiled, and kill it.
-
-    Returns:
-        Seconds in which the later ones are killed: twice what a start took.
-    """
-    times = []
-    for _ in range(2):
-        begin, process = time.perf_counter(), ask()
-        before = _draws(folder)
-        while _draws(folder) <= before:
-            if time.perf_counter() - begin > 120:
-                raise RuntimeError("the run makes no draws")
-            time.sleep(0.01)
-        times.append(time.perf_counter() - begin)
-        os.kill(process, signal.SIGKILL)
-        ask.wait()
-    return 2.0 * times[-1]
-
-
-def _draws(folder: Path) -> int:
+def _start_up(worker: _Worker, folder: Path) -> float:
+    """Seconds that a copy takes to its first draws; it is killed then."""
+    begin, process = time.perf_counter(), worker.begin()
     store = folder / "run" / DRAWS
-    return ex.Samples.load(store).num_draws if store.exists() else 0
+    while not (store.exists() and ex.Samples.load(store).num_draws):
+        if time.perf_counter() - begin > 120:
+            raise RuntimeError("the run makes no draws")
+        time.sleep(0.01)
+    seconds = time.perf_counter() - begin
+    worker.end(process)
+    return seconds

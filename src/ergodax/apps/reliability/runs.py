@@ -53,6 +53,7 @@ def streamed(folder: Path) -> Any:
 
 
 KERNELS: dict[str, Callable[[Path], Any]] = {"in memory": in_memory, "streamed": streamed}
+STEPS = {"in memory": 400_000, "streamed": 60_000}  # of a run that is killed
 
 
 def run(kind: str, folder: Path, num_steps: int, **more: Any) -> ex.Samples:

@@ -14,24 +14,23 @@ import zarr  # noqa: F401  imported here so that the copies need not
 from ergodax.apps.reliability import runs
 
 
-def serve(kind: str, folder: Path, num_steps: int) -> None:
+def serve(kind: str, folder: Path) -> None:
     """Fork a run whenever asked.
 
     Args:
         kind: which run.
         folder: its checkpoint is in `run`, the programs that were compiled in `programs`.
-        num_steps: of each chain.
     """
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:
-            _begin(kind, folder, num_steps)
+            _begin(kind, folder)
         print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _begin(kind: str, folder: Path, num_steps: int) -> None:
+def _begin(kind: str, folder: Path) -> None:
     """The life of a copy: resume, run to the end, leave."""
     code = 1
     try:
@@ -39,7 +38,7 @@ def _begin(kind: str, folder: Path, num_steps: int) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         runs.run(
-            kind, folder, num_steps, checkpoint=folder / "run", resume=True,
+            kind, folder, runs.STEPS[kind], checkpoint=folder / "run", resume=True,
             save_every=runs.SAVE_EVERY,
         )  # fmt: skip
         code = 0
@@ -49,4 +48,4 @@ def _begin(kind: str, folder: Path, num_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    serve(sys.argv[1], Path(sys.argv[2]))
