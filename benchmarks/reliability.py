@@ -5,19 +5,24 @@ of two is killed. The figures of docs/reliability.md come from here.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+
+import ergodax as ex
 from benchmarks import environment
 from benchmarks.sections.settings import FULL, QUICK
 from benchmarks.streams import streams_table
 from ergodax.apps.reliability import kills, runs
 
 ROOT = Path(__file__).parents[1]
-SECTIONS = ("kills", "streams", "hosts")
+SECTIONS = ("kills", "memory", "streams", "hosts")
 
 
 def main() -> None:
@@ -30,6 +35,8 @@ def main() -> None:
     print("\n".join(f"{name:>12}: {value}" for name, value in environment.describe().items()))
     if "kills" in options.only:
         _kills(5 if options.quick else options.kills)
+    if "memory" in options.only:
+        _memory(1_000_000 if options.quick else 10_000_000)
     if "streams" in options.only:
         print(streams_table(QUICK if options.quick else FULL).text(), flush=True)
     if "hosts" in options.only:
@@ -48,6 +55,25 @@ def _kills(times: int) -> None:
             f"or was wrong, after {found.unreadable} kills; {found.seconds:.0f} s",
             flush=True,
         )
+
+
+def _memory(steps: int) -> None:
+    """Resident memory of a run as it gets longer, its draws thinned to 1,000 or stored."""
+    print(f"\nmemory of SGHMC on 20,000 rows in memory, up to {steps:,} steps of each of 2 chains")
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (steps // 100, steps // 10, steps):
+            kernel = ex.online.accumulate(runs.in_memory(Path(folder)), moments=ex.online.Moments())
+            ex.sample(
+                kernel, jnp.zeros(runs.COLUMNS), count, thin=count // 1000, num_chains=2,
+                key=jax.random.key(0), progress=False, store=Path(folder) / str(count),
+            )  # fmt: skip
+            print(f"  {count:>12,} steps: {_resident():.0f} MB resident", flush=True)
+
+
+def _resident() -> float:
+    """MB of this process in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _hosts() -> None:
