@@ -26,11 +26,20 @@ def haste(compilation):
     jax.config.update("jax_disable_most_optimizations", True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_means_and_sds_are_those_of_the_reference(name):
+SCHOOLS = next(name for name in MODELS if "eight_schools" in name)
+DEFAULT = 0.05
+# What the test would see, in posterior sds. The sd between schools has a heavy tail, so that at the
+# default accuracy its own sd is not known well enough; a finer run has the same power as the rest.
+CASES = [(name, DEFAULT, 0.5 if name == SCHOOLS else 0.2) for name in MODELS]
+
+
+@pytest.mark.parametrize(("name", "accuracy", "seen"), [*CASES, (SCHOOLS, 0.02, 0.2)])
+def test_means_and_sds_are_those_of_the_reference(name, accuracy, seen):
     reference = np.load(FOLDER / f"{name}.reference.npz")
     model = MODELS[name](json.loads((FOLDER / f"{name}.data.json").read_text()))
-    result = infer(model.target, model.init, key=jax.random.key(1), progress=False)
+    result = infer(
+        model.target, model.init, key=jax.random.key(1), accuracy=accuracy, progress=False
+    )
     assert result.converged, str(result)
     draws = np.asarray(jax.jit(jax.vmap(jax.vmap(model.parameters)))(result.samples.position))
     table = error_table(ex.Samples(draws, None, None))
@@ -40,5 +49,5 @@ def test_means_and_sds_are_those_of_the_reference(name):
         errors = np.hypot(own, reference[f"mcse_{kind}"] / reference["sd"])
         off = np.abs(table[kind] - reference[kind]) / reference["sd"]
         assert (off < ERRORS * errors).all(), dict(zip(reference["names"], off, strict=True))
-        # The negative control: an answer that is half a posterior sd off would be seen.
-        assert (off + 0.5 > ERRORS * errors).all()
+        # The negative control: a wrong answer would be seen.
+        assert (off + seen > ERRORS * errors).all()
