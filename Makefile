@@ -14,7 +14,7 @@ help: ## show this list
 run: .venv/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
 	$(BIN)/ergodax run digits
 
-test: .venv/app .venv/test ## all tests, law tests included
+test: .venv/app .venv/test .venv/gallery .venv/browser ## all tests, law tests included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 TORCH_PYTHON ?= $(shell sh tools/find_python.sh 11 2>/dev/null)
@@ -34,7 +34,7 @@ endif
 		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro]'
 	@touch $@
 
-lint: .venv/app .venv/test .venv/lint ## ruff, pyright, import-linter
+lint: .venv/app .venv/test .venv/gallery .venv/browser .venv/lint ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
@@ -54,6 +54,6 @@ clean: ## remove the environment and everything built
 	@test -n "$(PYTHON)"
 	$(PYTHON) -m venv .venv
 
-.venv/app .venv/test .venv/lint .venv/docs .venv/bench: .venv/%: .venv/bin/python pyproject.toml constraints.txt
+.venv/app .venv/test .venv/gallery .venv/browser .venv/lint .venv/docs .venv/bench: .venv/%: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[$*]'
 	@touch $@

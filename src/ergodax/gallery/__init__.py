@@ -1,0 +1,1 @@
+"""Interactive pictures: notebooks in which sliders run real chains."""
