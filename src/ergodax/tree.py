@@ -17,6 +17,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+ON_THE_HOST = 2**20  # numbers that are looked at there
+
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +163,18 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating-point number in the tree is finite."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]))
+
+
+def known_finite(tree: PyTree) -> bool:
+    """`all_finite` of a tree that is not traced; small ones are looked at on the host.
+
+    There nothing has to be compiled, which takes longer than to look.
+    """
+    if sum(jnp.size(x) for x in jax.tree.leaves(tree)) > ON_THE_HOST:
+        return bool(all_finite(tree))
+    leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
+    inexact = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return all(bool(np.isfinite(x).all()) for x in inexact)
 
 
 def ravel(tree: PyTree) -> tuple[Float[Array, " d"], Callable[[Float[Array, " d"]], PyTree]]:

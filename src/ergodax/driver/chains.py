@@ -1,7 +1,7 @@
 """Where the chains start."""
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
@@ -25,7 +25,9 @@ def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int) ->
         )
     if positions is None:
         one = tree.freeze(position)
-        frozen = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_chains, *x.shape)), one)
+        # By NumPy, which compiles nothing.
+        rows = lambda x: np.broadcast_to(np.asarray(x), (num_chains, *x.shape))  # noqa: E731
+        frozen = jax.tree.map(lambda x: jax.device_put(rows(x)), one)
     else:
         frozen = tree.freeze(positions, "positions")
         for path, leaf in jax.tree_util.tree_leaves_with_path(frozen):
@@ -35,7 +37,7 @@ def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int) ->
                     f"num_chains={num_chains}, but its shape is {leaf.shape}. Pass num_chains= as "
                     "many as there are, or position= for one start of all."
                 )
-    if not bool(tree.all_finite(frozen)):
+    if not tree.known_finite(frozen):
         raise ValueError(
             "the position has entries that are NaN or infinite; start at a finite one."
         )

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ergodax.data.block import errors_of_reading
 from ergodax.driver import loop
+from ergodax.driver.haste import runs_are_short
 from ergodax.driver.processes import Alone
 
 
@@ -41,7 +41,8 @@ class OnOneDevice:
 
     def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
         """See `loop.draw`."""
-        return jax.block_until_ready(loop.draw((self.kernel, self.collect, stretch), buffer))
+        draw = loop.draw_in_haste if runs_are_short() else loop.draw
+        return jax.block_until_ready(draw((self.kernel, self.collect, stretch), buffer))
 
     def replay(self, *where: Any) -> tuple:
         """See `loop.replay`."""
@@ -59,6 +60,6 @@ class OnOneDevice:
         """Arrays with a leading chain axis, all chains of them in every process, as NumPy's."""
         return jax.tree.map(np.asarray, tree)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Zeros of this shape, which has this process's chains as its leading axis."""
-        return jnp.zeros(shape, dtype)
+    def buffer(self, row: PyTree, rows: int) -> PyTree:
+        """See `loop.buffer`."""
+        return loop.buffer(row, rows)

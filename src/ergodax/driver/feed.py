@@ -1,15 +1,36 @@
 """Streamed data: the next block of each chain is read while the device samples from this one."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from ergodax.data.block import Block, attach, blocks_of, detach, replaced
+from ergodax.data.memory import room
+from ergodax.data.source import stacked
+from ergodax.data.streamed import FOR_EVER
 
 READERS = 2  # threads
+
+
+class Reading(NamedTuple):
+    """A block of each chain that is being read.
+
+    Attributes:
+        futures: one for each chain.
+        rows: that will then be there, a tree of arrays with a leading chain axis.
+    """
+
+    futures: list[Future]
+    rows: PyTree
+
+    def result(self) -> PyTree:
+        """The rows, when they are there; or the error of reading them."""
+        for future in self.futures:
+            future.result()
+        return self.rows
 
 
 class Feed:
@@ -17,6 +38,9 @@ class Feed:
 
     A step may draw several batches, the same number at every step; the first step shows how many.
     So the step at which a block is due depends on nothing but the number of the step.
+
+    The host has two blocks for each chain, read into in turn. On a CPU the device computes with the
+    one where it lies, while the other is read; nothing is copied.
 
     Args:
         where: the run lives; each process reads the blocks of its own chains.
@@ -33,7 +57,8 @@ class Feed:
         self.a_step: list[int | None] = [None] * len(self.blocks)
         self.used = [self._used(block) for block in self.blocks]
         self.pool = ThreadPoolExecutor(READERS) if self.blocks else None
-        self.ahead = [self._read(block, 1) for block in self.blocks]
+        self.ahead: list[Reading | None] = [None] * len(self.blocks)
+        self.here: list[PyTree] = [None] * len(self.blocks)  # where `rows` lie, on the host
 
     @property
     def left(self) -> int | None:
@@ -49,10 +74,14 @@ class Feed:
         """Note that the chains have come to these states by so many steps."""
         if not self.blocks:
             return
-        used = [self._used(block) for block in blocks_of(states)]
+        self.blocks = blocks_of(states)
+        used = [self._used(block) for block in self.blocks]
         if steps == 1:
             self.a_step = [b - a for a, b in zip(self.used, used, strict=True)]
         self.used = used
+        for k, block in enumerate(self.blocks):  # not before a step: a run may be resumed elsewhere
+            if self.ahead[k] is None and block.batches < FOR_EVER:
+                self.ahead[k] = self._read(block, 1)
 
     def refill(self, states: PyTree) -> PyTree:
         """The states, at the next block where one is due.
@@ -72,12 +101,12 @@ class Feed:
                 )
             if block.batches - self.used[k] >= need:
                 return block
-            self.rows[k] = self.where.put(_stacked(self.ahead[k]))
-            self.used[k] = 0
             following = Block(
                 None, block.order, block.number + 1, block.used * 0, block.batches, block.source
             )
-            self.ahead[k] = self._read(following, 1)
+            free = self._go_to(k, self.ahead[k] or self._read(following, 0))
+            self.used[k] = 0
+            self.ahead[k] = self._read(following, 1, free)
             return following
 
         return replaced(states, change)
@@ -86,9 +115,9 @@ class Feed:
         """Go to where these states are: their blocks' rows are read again."""
         self.blocks = blocks_of(states)
         self.used = [self._used(block) for block in self.blocks]
-        now = [self._read(block, 0) for block in self.blocks]
-        self.rows = [self.where.put(_stacked(reading)) for reading in now]
-        self.ahead = [self._read(block, 1) for block in self.blocks]
+        self.ahead = [None] * len(self.blocks)
+        for k, reading in enumerate([self._read(block, 0) for block in self.blocks]):
+            self._go_to(k, reading)
 
     def close(self) -> None:
         """Stop reading."""
@@ -99,23 +128,31 @@ class Feed:
         """The states with their blocks' rows, from which a kernel can step on."""
         return attach(self.rows, states)
 
-    def _read(self, block: Block, further: int) -> list[Future]:
-        """Begin to read a block of each chain."""
+    def _go_to(self, k: int, reading: Reading) -> PyTree:
+        """Let a block that was read be the k-th; the memory of the one before it, if it is free."""
+        free, self.here[k] = self.here[k], reading.result()
+        # The device may have copied the rows, or may go on to use them where they are.
+        self.rows[k] = jax.block_until_ready(self.where.put(self.here[k]))
+        return free
+
+    def _read(self, block: Block, further: int, into: PyTree = None) -> Reading:
+        """Begin to read a block of each chain, into memory that is free."""
         orders, numbers = (np.asarray(self.where.mine(x)) for x in (block.order, block.number))
+        rows = room(stacked(block.source.block, len(orders))) if into is None else into
         assert self.pool is not None
-        return [
-            self.pool.submit(block.source.read, order, int(number) + further)
-            for order, number in zip(orders, numbers, strict=True)
-        ]
+        return Reading(
+            [
+                self.pool.submit(
+                    block.source.read_into,
+                    order,
+                    int(number) + further,
+                    jax.tree.map(lambda x, c=chain: x[c], rows),
+                )
+                for chain, (order, number) in enumerate(zip(orders, numbers, strict=True))
+            ],
+            rows,
+        )
 
     def _used(self, block: Block) -> int:
         """Batches drawn from a block: the same number in every chain."""
         return int(np.asarray(self.where.mine(block.used)).ravel()[0])
-
-
-def _stacked(reading: list[Future]) -> PyTree:
-    """The blocks of all chains, with a leading chain axis."""
-    each = [one.result() for one in reading]
-    if len(each) == 1:
-        return jax.tree.map(lambda x: x[None], each[0])
-    return jax.tree.map(lambda *x: np.stack(x), *each)

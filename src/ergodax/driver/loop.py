@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.block import attach, detach
+from ergodax.driver.haste import in_haste
 
 Collect = Callable[[PyTree], PyTree]
 
@@ -35,7 +36,7 @@ def over_chains(function: Callable, num_chains: int) -> Callable:
     return single
 
 
-@eqx.filter_jit
+@in_haste
 def start(
     kernel: Any,
     collect: Collect,
@@ -59,6 +60,17 @@ def start(
     shapes = _row_shapes(kernel, collect, keys[0], one)
     rows = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
     return keys, states, rows
+
+
+@in_haste
+def buffer(row: PyTree, rows: int) -> PyTree:
+    """Zeros for the rows of draws: leaves (chains, rows, ...).
+
+    Args:
+        row: one draw, leaves (chains, ...).
+        rows: how many.
+    """
+    return jax.tree.map(lambda x: jnp.zeros((x.shape[0], rows, *x.shape[1:]), x.dtype), row)
 
 
 @eqx.filter_jit
@@ -115,8 +127,7 @@ class Stretch(eqx.Module):
     offset: Int[Array, ""]
 
 
-@eqx.filter_jit(donate="all-except-first")
-def draw(
+def _draw(
     what: tuple[Any, Collect, Stretch], buffer: PyTree
 ) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
     """Make the draws of a stretch.
@@ -154,6 +165,10 @@ def draw(
     return over_chains(chain, stretch.keys.shape[0])(
         stretch.keys, stretch.blocks, stretch.states, buffer
     )
+
+
+draw = eqx.filter_jit(_draw, donate="all-except-first")
+draw_in_haste = in_haste(_draw, donate="all-except-first")
 
 
 @eqx.filter_jit
@@ -194,13 +209,17 @@ def replay(
 
 
 def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
-    return jax.eval_shape(lambda s: (_collected(collect, s), kernel.step(key, s)[1]), state)
+    blocks, state = detach(state)
+    return jax.eval_shape(
+        lambda s: (_collected(collect, s), _step(kernel, key, blocks, s)[1]), state
+    )
 
 
 def _collected(collect: Collect, state: Any) -> PyTree:
     return tree.hide(collect(tree.thaw(state.position)))
 
 
+@eqx.filter_jit
 def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
     state, info = kernel.step(key, attach(blocks, state))
     return detach(state)[1], info

@@ -102,9 +102,14 @@ class OnMesh:
         with watched():
             return jax.tree.map(lambda x: np.asarray(process_allgather(x, tiled=True)), tree)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Zeros of this shape, which has this process's chains as its leading axis."""
-        return jnp.zeros((self.num_chains, *shape[1:]), dtype, device=self.chains)
+    def buffer(self, row: PyTree, rows: int) -> PyTree:
+        """See `loop.buffer`; the row has this process's chains, the buffer all of them."""
+
+        def zeros(x: Any) -> jax.Array:
+            shape = (self.num_chains, rows, *x.shape[1:])
+            return jnp.zeros(shape, x.dtype, device=self.chains)
+
+        return jax.tree.map(zeros, row)
 
     def _placed(self, tree: PyTree) -> PyTree:
         """The arrays of a tree on the mesh, shards of rows along "data"."""

@@ -1,6 +1,5 @@
 """The draws of a run: a buffer on the device, and where its rows go."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -37,11 +36,11 @@ class Records:
         cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
         most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
         self.capacity = 2 ** int(np.log2(most))
-        self.buffer = self._rows(self.capacity, where.zeros)
+        self.buffer = where.buffer(row, self.capacity)
         self.filled = 0
         self.made = 0 if store is None else store.draws
         in_memory = store is None and num_draws > self.capacity
-        self.host = self._rows(num_draws, np.empty) if in_memory else None
+        self.host = jax.tree.map(lambda x: _rows(x, num_draws), row) if in_memory else None
 
     @property
     def room(self) -> int:
@@ -67,7 +66,7 @@ class Records:
         else:
             begin = self.made - self.filled
             jax.tree.map(lambda h, new: _put(h, begin, new), self.host, rows)
-        self.buffer, self.filled = self._rows(self.capacity, self.where.zeros), 0
+        self.buffer, self.filled = self.where.buffer(self.row, self.capacity), 0
 
     def drawn(self) -> tuple[PyTree, PyTree]:
         """What `collect` made of the positions, and the Info, of all draws.
@@ -93,8 +92,9 @@ class Records:
         mine = self.where.mine(self.buffer)
         return jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], mine)
 
-    def _rows(self, count: int, make: Callable) -> PyTree:
-        return jax.tree.map(lambda x: make((x.shape[0], count, *x.shape[1:]), x.dtype), self.row)
+
+def _rows(x: Any, count: int) -> np.ndarray:
+    return np.empty((x.shape[0], count, *x.shape[1:]), x.dtype)
 
 
 def _put(host: np.ndarray, begin: int, new: np.ndarray) -> None:

@@ -84,8 +84,8 @@ class ControlVariate(BatchEstimator):
         except ValueError as error:
             raise ValueError(f"centre: {error}") from error
         self.expansion = expand(posterior, centre, CHUNK, order=order)
-        finite = tree.all_finite(self.expansion)
-        if not tree.is_traced(finite) and not bool(finite):
+        known = not tree.is_traced(self.expansion.value)
+        if known and not tree.known_finite(self.expansion):
             raise ValueError(
                 "centre: the log-likelihood or its derivatives are not finite there. Try what "
                 "ex.find_mode returns."

@@ -19,6 +19,7 @@ from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.modes import scout
 from ergodax.tune.nuts import Nuts, warm_up
 from ergodax.tune.pilot import Tuned, tune
+from ergodax.tune.programs import Programs
 from ergodax.tune.scale import LARGEST_DENSE
 from ergodax.tune.start import all_modes, at_modes, check_start, inside, starting_coordinates
 
@@ -93,6 +94,9 @@ def infer(
     account = Account()
     key_scale, key_modes, key_tune, key_run = split_key(key, 4)
     check_start(target, init)
+    programs, much = Programs(num_chains), isinstance(target, Posterior) and target.num_data > SMALL
+    if much:
+        programs.guess(target, init, key_tune)
     scouts = beside(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
     coordinates = starting_coordinates(target, init, account, key_scale)
     with account.timing("modes"):
@@ -103,7 +107,7 @@ def infer(
             "try more chains"
         )
     run = (account, accuracy, num_chains, deadline, progress)
-    if isinstance(target, Posterior) and target.num_data > SMALL:
+    if much:
         with account.timing("tuning"):
             tuned = tune(
                 target,
@@ -114,6 +118,7 @@ def infer(
                 accuracy=accuracy,
                 num_chains=num_chains,
                 progress=progress,
+                programs=programs,
             )
         return _sample_rounds(tuned, key_run, *run)
     size = target.num_data if isinstance(target, Posterior) else "no"

@@ -9,11 +9,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.driver.haste import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior
 from ergodax.tune.coordinates import Coordinates, flattened, unflattened
-from ergodax.tune.haste import in_haste
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.rows import some_rows
 

@@ -2,29 +2,33 @@
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ergodax.diagnostics.bias import BiasReport, bias
+from ergodax.diagnostics.bias import BiasReport
 from ergodax.errors import DivergenceError
 from ergodax.sampler.nogin import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
-from ergodax.tune.beside import compile_beside
-from ergodax.tune.coordinates import Coordinates, in_coordinates
+from ergodax.tune.coordinates import Coordinates
 from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
 from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.programs import (
+    FRICTION,
+    PILOT_DRAWS,
+    RELAXATIONS,
+    Programs,
+    in_round,
+    pilot_run,
+    relaxation,
+)
 from ergodax.tune.rows import some_rows
 from ergodax.tune.scale import draws_coordinates
 from ergodax.tune.start import at_modes
 
-FRICTION = 1.0  # which makes a round posterior's draws least correlated, whatever the step
-PILOT_DRAWS = 500  # of each chain
-RELAXATIONS = 20  # burn-in, in units of the time 1 / h
 POINTS = 16
 ROUND = 0.75, 1.33  # sds of pilot draws between which coordinates are round enough
 ATTEMPTS = 6
@@ -62,6 +66,7 @@ def tune(
     accuracy: float = 0.05,
     num_chains: int = 4,
     progress: bool = True,
+    programs: Programs | None = None,
 ) -> Tuned:
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
@@ -75,6 +80,7 @@ def tune(
         accuracy: the bias of the step shall be below half of it, in posterior sds.
         num_chains: of the pilot runs.
         progress: show bars.
+        programs: that are being compiled, if a guess has been made.
 
     Raises:
         DivergenceError: the chains leave the finite numbers however short the step.
@@ -82,15 +88,19 @@ def tune(
     key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
     rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
-    pilot, compiling = _Pilot(num_chains, progress), _Compiling(num_chains)
+    programs, pilot_draws = programs or Programs(num_chains), PILOT_DRAWS
     longest, best = LONGEST_STEP, None
     for key_run in keys:
         places = at_modes(on_device(points, dtype), coordinates, modes)
         coordinates, plan = _planned(posterior, coordinates, rows, places, longest)
         gradient = plan.build(in_round(posterior, coordinates), dtype)
-        compiling.begin(plan, gradient, coordinates, key_run)
+        programs.begin(plan, gradient, coordinates, key_run)
+        programs.wait_for_pilot(plan)
         try:
-            report = pilot.run(gradient, plan.step_size, coordinates, key_run)
+            report = pilot_run(
+                plan, gradient, coordinates, key_run,
+                num_chains=num_chains, draws=pilot_draws, progress=progress,
+            )  # fmt: skip
         except DivergenceError:
             longest, points = 0.25 * plan.step_size, 0.5 * points
             continue
@@ -106,7 +116,7 @@ def tune(
         elif bound < 0.5 * accuracy:
             break
         elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:
-            pilot = dataclasses.replace(pilot, draws=4 * pilot.draws)
+            pilot_draws *= 4
         else:
             longest = 0.5 * plan.step_size
     if best is None:
@@ -118,7 +128,7 @@ def tune(
             state=None,
             samples=None,
         )
-    compiling.wait(best[-1])
+    programs.wait_for_sampling(best[-1])
     tuned = _tuned(*best, account, key_starts, num_chains)
     return dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
 
@@ -137,89 +147,6 @@ def _planned(
     values, vectors = np.linalg.eigh(plan.covariance)
     rotated = coordinates.moved(np.zeros(len(vectors)), vectors)
     return rotated, dataclasses.replace(plan, covariance=np.maximum(values, 0.0))
-
-
-def in_round(posterior: Posterior, coordinates: Coordinates) -> Posterior:
-    """The posterior as a function of u."""
-    inner = in_coordinates(posterior, coordinates)
-    assert isinstance(inner, Posterior)
-    return inner
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pilot:
-    """Coupled runs at a step and half of it.
-
-    Attributes:
-        num_chains: pairs of chains.
-        progress: show bars.
-        draws: of each chain.
-    """
-
-    num_chains: int
-    progress: bool
-    draws: int = PILOT_DRAWS
-
-    def run(
-        self, gradient: Any, step_size: float, coordinates: Coordinates, key: PRNGKeyArray
-    ) -> BiasReport:
-        relaxation = _relaxation(step_size)
-        return bias(
-            lambda h: nogin(gradient, h, FRICTION),
-            on_device(np.zeros(coordinates.dimension), coordinates.basis.dtype),
-            step_size,
-            self.draws * relaxation,
-            key=key,
-            order=2,
-            function=coordinates.position,
-            num_chains=self.num_chains,
-            burn_in=RELAXATIONS * relaxation,
-            thin=relaxation,
-            progress=self.progress,
-        )
-
-
-class _Compiling:
-    """Compiles the sampling program while the pilot runs, which uses another.
-
-    Args:
-        num_chains: of the program.
-    """
-
-    def __init__(self, num_chains: int) -> None:
-        self.num_chains = num_chains
-        self.begun: dict[tuple, Future] = {}
-
-    def begin(self, plan: Plan, gradient: Any, coordinates: Coordinates, key: PRNGKeyArray) -> None:
-        """Start, unless a plan that differs in numbers alone has been seen.
-
-        Args:
-            plan: the kernel's.
-            gradient: built by it.
-            coordinates: of the kernel.
-            key: any.
-        """
-        if _structure(plan) in self.begun:
-            return
-        shape = self.num_chains, coordinates.dimension
-        starts = on_device(np.zeros(shape), coordinates.basis.dtype)
-        kernel = nogin(gradient, plan.step_size, FRICTION)
-        relaxation = _relaxation(plan.step_size)
-        self.begun[_structure(plan)] = compile_beside(kernel, coordinates, starts, relaxation, key)
-
-    def wait(self, plan: Plan) -> None:
-        """Until the plan's program is there; what failed will fail again where it is needed."""
-        self.begun[_structure(plan)].exception()
-
-
-def _structure(plan: Plan) -> tuple:
-    """What of a plan decides which program samples."""
-    return plan.name, plan.batch_size, _relaxation(plan.step_size) > 1
-
-
-def _relaxation(step_size: float) -> int:
-    """Steps to a draw."""
-    return max(1, round(1.0 / step_size))
 
 
 def _round_draws(coordinates: Coordinates, report: BiasReport) -> Float[np.ndarray, "draws d"]:
@@ -244,9 +171,8 @@ def _tuned(
     account.decide("sampler", f"NOGIN, step {h:.3g} in round coordinates", bound)
     shape, dtype = (num_chains, coordinates.dimension), coordinates.basis.dtype
     starts = on_device(2.0 * generator(key).standard_normal(shape), dtype)
-    relaxation = _relaxation(h)
-    kernel = nogin(gradient, h, FRICTION)
-    return Tuned(kernel, coordinates, starts, report, relaxation, RELAXATIONS * relaxation)
+    kernel, thin = nogin(gradient, h, FRICTION), relaxation(h)
+    return Tuned(kernel, coordinates, starts, report, thin, RELAXATIONS * thin)
 
 
 def _plan_text(plan: Plan) -> str:

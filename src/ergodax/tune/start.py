@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.driver.haste import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import find_mode
 from ergodax.tune.account import Account
 from ergodax.tune.coordinates import Coordinates, flattened
-from ergodax.tune.haste import in_haste
 from ergodax.tune.host import on_device
 from ergodax.tune.modes import Descents, other_modes
 from ergodax.tune.scale import round_coordinates

@@ -14,7 +14,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
@@ -92,5 +92,6 @@ def check_positive(value: Array, name: str) -> None:
     Raises:
         ValueError: there is one.
     """
-    if not tree.is_traced(value) and not bool(jnp.all(value >= 0)):
-        raise ValueError(f"{name} must not be negative, but its least entry is {jnp.min(value)}.")
+    if not tree.is_traced(value) and not np.all(np.asarray(value) >= 0):
+        least = np.min(np.asarray(value))
+        raise ValueError(f"{name} must not be negative, but its least entry is {least}.")

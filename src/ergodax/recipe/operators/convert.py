@@ -57,6 +57,6 @@ def as_definite(value: Any, name: str) -> Operator:
         raise ValueError(f"{name} must be positive definite, but the matrix given is singular.")
     if isinstance(operator, Scalar | Diagonal):
         for leaf in jax.tree.leaves(operator):
-            if not tree.is_traced(leaf) and float(jnp.min(leaf)) <= 0:
+            if not tree.is_traced(leaf) and float(np.min(np.asarray(leaf))) <= 0:
                 raise ValueError(f"{name} must be positive, but some entries are zero.")
     return operator
