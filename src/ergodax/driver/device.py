@@ -9,8 +9,8 @@ from jaxtyping import PyTree
 
 from ergodax.data.block import errors_of_reading
 from ergodax.driver import loop
-from ergodax.driver.haste import runs_are_short
 from ergodax.driver.processes import Alone
+from ergodax.haste import runs_are_short
 
 
 class OnOneDevice:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.block import attach, detach
-from ergodax.driver.haste import in_haste
+from ergodax.haste import in_haste
 
 Collect = Callable[[PyTree], PyTree]
 
@@ -36,8 +36,7 @@ def over_chains(function: Callable, num_chains: int) -> Callable:
     return single
 
 
-@in_haste
-def start(
+def first_states(
     kernel: Any,
     collect: Collect,
     key: PRNGKeyArray,
@@ -60,6 +59,9 @@ def start(
     shapes = _row_shapes(kernel, collect, keys[0], one)
     rows = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
     return keys, states, rows
+
+
+start = in_haste(first_states)
 
 
 @in_haste

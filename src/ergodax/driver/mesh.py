@@ -193,7 +193,7 @@ def _start(mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTr
     def local(fixed: tuple, positions: PyTree) -> tuple:
         kernel, collect, key = fixed
         first = lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
-        return loop.start(kernel, collect, key, positions, first)
+        return loop.first_states(kernel, collect, key, positions, first)
 
     return _on_devices(mesh, local, (kernel, collect, key), positions)
 

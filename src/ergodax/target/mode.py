@@ -5,14 +5,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.data.source import Source
+from ergodax.haste import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.passes import minimise
+
+FEW_CELLS = 2**20  # of the data, which are passed over sooner than the program is optimised
 
 
 class Mode(eqx.Module):
@@ -71,10 +75,13 @@ def find_mode(
             jnp.int32(found.passes),
             jnp.array(found.gradient_norm <= enough(found.potential)),
         )
-    return _resident_mode(target, position, max_iterations, tolerance)
+    cells = getattr(target, "num_data", np.inf) * tree.size(position)
+    # Within another program it is compiled as that is.
+    alone = not any(map(tree.is_traced, jax.tree.leaves((target, position))))
+    descend = _descend_in_haste if alone and cells < FEW_CELLS else _descend
+    return descend(target, position, max_iterations, tolerance)
 
 
-@eqx.filter_jit
 def _resident_mode(
     target: AbstractTarget, position: PyTree, max_iterations: int, tolerance: float
 ) -> Mode:
@@ -107,6 +114,10 @@ def _resident_mode(
     norm = tree.norm(gradient)
     enough = _enough(tolerance, value, position)
     return Mode(tree.thaw(x), value, norm, count, cost, norm <= enough)
+
+
+_descend = eqx.filter_jit(_resident_mode)
+_descend_in_haste = in_haste(_resident_mode)
 
 
 def _enough(tolerance: Any, value: Any, position: PyTree) -> Any:

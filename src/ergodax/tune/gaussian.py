@@ -25,6 +25,8 @@ from ergodax.tune.coordinates import flattened, unflattened
 from ergodax.tune.host import generator, split_key
 from ergodax.tune.rows import some_rows
 
+TOGETHER = 32  # columns of a Hessian: products of matrices are faster than of vectors
+
 
 @dataclasses.dataclass(frozen=True)
 class AveragedGaussian:
@@ -139,4 +141,7 @@ def _derivatives(
     def column(direction: Float[Array, " d"]) -> Float[Array, " d"]:
         return jax.jvp(gradient, (flat,), (direction,))[1]
 
-    return gradient(flat), lax.map(column, jnp.eye(flat.size, dtype=flat.dtype))
+    columns = jnp.eye(flat.size, dtype=flat.dtype)
+    if flat.size <= TOGETHER:
+        return gradient(flat), jax.vmap(column)(columns)
+    return gradient(flat), lax.map(column, columns, batch_size=TOGETHER)

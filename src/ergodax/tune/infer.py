@@ -94,9 +94,10 @@ def infer(
     account = Account()
     key_scale, key_modes, key_tune, key_run = split_key(key, 4)
     check_start(target, init)
-    programs, much = Programs(num_chains), isinstance(target, Posterior) and target.num_data > SMALL
-    if much:
-        programs.guess(target, init, key_tune)
+    large = target if isinstance(target, Posterior) and target.num_data > SMALL else None
+    programs = Programs(num_chains)
+    if large is not None:
+        programs.guess(large, init, key_tune)
     scouts = beside(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
     coordinates = starting_coordinates(target, init, account, key_scale)
     with account.timing("modes"):
@@ -107,10 +108,10 @@ def infer(
             "try more chains"
         )
     run = (account, accuracy, num_chains, deadline, progress)
-    if much:
+    if large is not None:
         with account.timing("tuning"):
             tuned = tune(
-                target,
+                large,
                 coordinates,
                 account,
                 key=key_tune,

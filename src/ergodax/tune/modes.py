@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.haste import in_haste
+from ergodax.haste import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior

@@ -32,6 +32,7 @@ from ergodax.tune.start import at_modes
 POINTS = 16
 ROUND = 0.75, 1.33  # sds of pilot draws between which coordinates are round enough
 ATTEMPTS = 6
+SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
 
 
@@ -118,7 +119,9 @@ def tune(
         elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:
             pilot_draws *= 4
         else:
-            longest = 0.5 * plan.step_size
+            # The bias is of second order, so this step's is predicted to be within the limit.
+            share = np.sqrt(0.35 * accuracy / bound)
+            longest = float(np.clip(share, *SHORTER)) * plan.step_size
     if best is None:
         raise DivergenceError(
             "the chains left the finite numbers at every step size that was tried. Look at the "

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.haste import in_haste
+from ergodax.haste import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import find_mode
 from ergodax.tune.account import Account
