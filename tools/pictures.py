@@ -1,0 +1,139 @@
+"""The picture of the first page: infer and NUTS by number of rows, from benchmarks/NUTS.md.
+
+    python tools/pictures.py
+
+writes docs/pictures/nuts.svg. Its colours can be read on white and on black.
+"""
+
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "benchmarks" / "NUTS.md"
+PICTURE = ROOT / "docs" / "pictures" / "nuts.svg"
+
+GREY = "#808080"
+COLOURS = {
+    "ergodax infer": "#3f7fd6",
+    "BlackJAX NUTS": "#d97706",
+    "NumPyro NUTS": "#2f9e6b",
+    "nutpie NUTS": "#b3589a",
+}
+PANELS = {"ESS/s": "while sampling", "ESS/s all in": "everything counted"}
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 310, 200, 64, 36, 40, 44
+ROWS, RATES = (2.5, 6.0), (1.5, 5.5)  # decades of the axes
+
+
+class Point(NamedTuple):
+    """Effective draws a second at a number of rows."""
+
+    rows: float
+    rate: float
+    extrapolated: bool
+
+
+def read(text: str, column: str) -> dict[str, list[Point]]:
+    """The points of each sampler.
+
+    Args:
+        text: of benchmarks/NUTS.md.
+        column: of its first table.
+    """
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    series: dict[str, list[Point]] = {}
+    for row in rows:
+        cell = row[header.index(column)]
+        point = Point(_number(row[0]), _number(cell), cell.endswith("*"))
+        series.setdefault(row[1], []).append(point)
+    return series
+
+
+def crossover(text: str) -> float:
+    """From how many rows on infer is ahead, everything counted."""
+    found = re.search(r"all in, infer overtakes the best NUTS at about ([\d,]+) rows", text)
+    assert found is not None
+    return _number(found[1])
+
+
+def _number(text: str) -> float:
+    return float(text.rstrip("*").replace(",", ""))
+
+
+def picture(text: str) -> str:
+    """The SVG.
+
+    Args:
+        text: of benchmarks/NUTS.md.
+    """
+    width = 2 * (LEFT + WIDTH + RIGHT)
+    height = TOP + HEIGHT + BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="sans-serif" font-size="12" fill="{GREY}" role="img">',
+        "<title>Effective draws a second of infer and NUTS by number of rows</title>",
+    ]
+    for i, column in enumerate(PANELS):
+        left = LEFT + i * width / 2
+        mark = crossover(text) if column == "ESS/s all in" else None
+        parts += [
+            f'<g transform="translate({left:.0f},{TOP})">',
+            *_panel(text, column, mark),
+            "</g>",
+        ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _panel(text: str, column: str, mark: float | None) -> list[str]:
+    parts = [_text(WIDTH / 2, -22, f"effective draws a second, {PANELS[column]}", "middle")]
+    for decade in range(math.ceil(RATES[0]), math.floor(RATES[1]) + 1):
+        parts += [_line((0, _y(10**decade)), (WIDTH, _y(10**decade)), GREY, 0.3)]
+        parts += [_text(-8, _y(10**decade) + 4, f"{10**decade:,}", "end")]
+    for decade in range(math.ceil(ROWS[0]), math.floor(ROWS[1]) + 1):
+        parts += [_text(_x(10**decade), HEIGHT + 18, f"{10**decade:,}", "middle")]
+    parts += [_text(WIDTH / 2, HEIGHT + 36, "rows of data", "middle")]
+    if mark is not None:
+        parts += [_line((_x(mark), 0), (_x(mark), HEIGHT), GREY, 1, dashes="4 4")]
+        parts += [_text(_x(mark) + 6, HEIGHT - 8, f"infer ahead from {mark:,.0f} rows", "start")]
+    for name, points in read(text, column).items():
+        parts += _series(name, points)
+    return parts
+
+
+def _series(name: str, points: list[Point]) -> list[str]:
+    colour, at = COLOURS[name], [(_x(p.rows), _y(p.rate)) for p in points]
+    parts = [_line(*pair, colour, 2) for pair in zip(at, at[1:], strict=False)]
+    for (x, y), point in zip(at, points, strict=True):
+        fill = "none" if point.extrapolated else colour
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"/>']
+    x, y = at[1]
+    if points[0].rate > points[1].rate:  # a falling line has room on its left
+        return [*parts, _text(x - 8, y + 12, name, "end", colour)]
+    return [*parts, _text(x, y - 12, name, "middle", colour)]
+
+
+def _x(rows: float) -> float:
+    return WIDTH * (math.log10(rows) - ROWS[0]) / (ROWS[1] - ROWS[0])
+
+
+def _y(rate: float) -> float:
+    return HEIGHT * (RATES[1] - math.log10(rate)) / (RATES[1] - RATES[0])
+
+
+def _line(begin: tuple, end: tuple, colour: str, width: float, dashes: str = "none") -> str:
+    (x1, y1), (x2, y2) = begin, end
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+        f'stroke-width="{width}" stroke-dasharray="{dashes}"/>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str, colour: str = GREY) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{text}</text>'
+
+
+if __name__ == "__main__":
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(picture(SOURCE.read_text(encoding="utf-8")), encoding="utf-8")
