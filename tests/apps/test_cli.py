@@ -92,6 +92,22 @@ def test_errors_are_one_line_and_status_2(csv, monkeypatch, capsys, arguments, m
     assert "Traceback" not in err
 
 
+def test_a_folder_that_is_a_file_is_refused_before_the_work(csv, monkeypatch, capsys):
+    arguments = ["--data", str(csv), "--target", "y", "--out", str(csv)]
+    code, out, err = in_process(monkeypatch, capsys, "run", "logistic", *arguments)
+    assert code == 2 and "is not a folder that can be written to" in err and out == ""
+
+
+def test_launch_tells_how_the_processes_ended(monkeypatch, capfd):
+    command = 'echo noise; test "$ERGODAX_PROCESS_ID" = 1 && kill -9 $$; exec sleep 60'
+    options = ["--restarts", "1", "--json", "--", "sh", "-c", command]
+    code, out, err = in_process(monkeypatch, capfd, "launch", *options)
+    assert code == 128 + 9 and "noise" in err
+    failure = {"process": 1, "status": 137}
+    told = {"status": 137, "processes": 2, "starts": 2, "failures": [failure, failure]}
+    assert json.loads(out) == told
+
+
 @pytest.mark.law
 @pytest.mark.skipif(not (SHARED / "mnist.npz").exists(), reason="shared data are not here")
 def test_mnist_seven_against_nine(tmp_path):

@@ -58,7 +58,13 @@ def test_linear_regression_has_the_exact_mean(monkeypatch, capsys, csv, tmp_path
         # Six errors of an asserted 0.05 sd at most: no false alarm worth the name.
         assert abs(row["mean"] - value) < 6 * max(row["mcse_mean"], 0.01) * row["sd"]
     assert "log residual sd" in facts["components"]
-    assert {path.name for path in tmp_path.iterdir()} == {"draws.npz", "summary.csv", "account.txt"}
+    names = {"draws.npz", "summary.csv", "account.txt", "facts.json", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    stored = json.loads((tmp_path / "facts.json").read_text())
+    assert facts == stored | {"files": facts["files"]}
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png") == 2 and facts["verdict"] in page
+    assert all(decision["chosen"] in page for decision in facts["decisions"])
     draws = ex.Samples.load(tmp_path / "draws.npz").position
     assert draws.shape[-1] == 5 and len(draws) == 4
 

@@ -60,13 +60,15 @@ def test_regression_writes_everything(capsys, folder, tmp_path):
     assert "SGNHT" in page and "data:image/png" in page
 
 
-def test_classification_is_a_table(capsys, folder):
+def test_classification_is_a_table(monkeypatch, capsys, folder, tmp_path):
+    monkeypatch.chdir(tmp_path)
     arguments = ["--methods", "ensemble", "SGHMC", "--quick", *SMALL]
     out = ergodax(capsys, "classify", folder / "images.npz", *arguments)
     assert (
         "accuracy" in out and "strange" in out and "turned by 90 degrees" in " ".join(out.split())
     )
     assert "SGHMC" in out and "pSGLD" not in out
+    assert (tmp_path / "runs" / "network-images" / "report.html").exists()
 
 
 def test_the_cold_curve(capsys, folder, tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pandas as pd
 from jax.sharding import Mesh
 
@@ -162,7 +161,7 @@ def write(result: Result, train: Table, test: Table, folder: Path, title: str) -
 def sections(result: Result, train: Table, test: Table) -> list[tuple[str, str]]:
     """The report's sections: what ran, held-out rows, comparison, pictures, summary."""
     draws = regression.draws_of(result.fit)
-    shown = _shown(result.summary)
+    shown = pictures.furthest(result.summary, PANELS)
     names = [train.names[k] for k in shown]
     thin = result.settings.thin
     plain = {k: v for k, v in result.facts.items() if not isinstance(v, dict)}
@@ -191,7 +190,7 @@ def sections(result: Result, train: Table, test: Table) -> list[tuple[str, str]]
                     "errors of the difference.",
                 )
                 + report.picture(
-                    pictures.marginals(draws[..., shown], other[..., shown], names),
+                    pictures.marginals(draws[..., shown], names, other[..., shown]),
                     "Marginals of the coefficients least like the prior's centre; filled: "
                     "minibatch SGHMC, outline: reference.",
                 ),
@@ -209,9 +208,3 @@ def sections(result: Result, train: Table, test: Table) -> list[tuple[str, str]]
         ("Summary of every coefficient", report.data_frame(result.summary)),
     ]
     return parts
-
-
-def _shown(summary: pd.DataFrame) -> list[int]:
-    """The coefficients furthest from zero, in posterior standard deviations."""
-    size = (summary["mean"] / summary["sd"]).abs().to_numpy()
-    return np.sort(np.argsort(-size)[:PANELS]).tolist()

@@ -35,7 +35,13 @@ def _grid(count: int, columns: int, height: float) -> tuple[Any, np.ndarray]:
     return figure, axes.flat[:count]
 
 
-def traces(draws: np.ndarray, names: list[str], thin: int) -> Any:
+def furthest(summary: pd.DataFrame, most: int) -> list[int]:
+    """The rows whose means are the furthest from zero, in posterior sd; in the table's order."""
+    size = np.abs(summary["mean"].to_numpy() / summary["sd"].to_numpy())
+    return np.sort(np.argsort(-size)[:most]).tolist()
+
+
+def traces(draws: np.ndarray, names: list[str], thin: int, unit: str = "step") -> Any:
     """Each chain's path, a panel for each column of `draws` (chains, draws, panels)."""
     figure, axes = _grid(len(names), 2, 1.7)
     steps = np.arange(draws.shape[1]) * thin
@@ -43,24 +49,26 @@ def traces(draws: np.ndarray, names: list[str], thin: int) -> Any:
         for chain in range(draws.shape[0]):
             axis.plot(steps, draws[chain, :, k], lw=0.4, color=COLOURS[chain % 4], alpha=0.8)
         axis.set_title(names[k], fontsize=9)
-        axis.set_xlabel("step", fontsize=8)
+        axis.set_xlabel(unit, fontsize=8)
     return figure
 
 
-def marginals(draws: np.ndarray, reference: np.ndarray, names: list[str]) -> Any:
-    """Histograms of the fit over the reference's outline."""
+def marginals(draws: np.ndarray, names: list[str], reference: np.ndarray | None = None) -> Any:
+    """Histograms of the draws, over the reference's outline where there is one."""
     figure, axes = _grid(len(names), 3, 2.2)
     for k, axis in enumerate(axes):
-        both = np.concatenate([draws[..., k].ravel(), reference[..., k].ravel()])
-        low, high = np.quantile(both, [0.0005, 0.9995])
+        parts = [each[..., k].ravel() for each in (draws, reference) if each is not None]
+        low, high = np.quantile(np.concatenate(parts), [0.0005, 0.9995])
         bins = np.linspace(low, high, 50).tolist()
         common = {"bins": bins, "density": True}
-        axis.hist(draws[..., k].ravel(), color=COLOURS[0], alpha=0.45, label="SGHMC", **common)
-        outline = {"histtype": "step", "color": "black", "lw": 1.1, "label": "reference"}
-        axis.hist(reference[..., k].ravel(), **outline, **common)
+        axis.hist(parts[0], color=COLOURS[0], alpha=0.45, label="draws", **common)
+        for other in parts[1:]:
+            outline = {"histtype": "step", "color": "black", "lw": 1.1, "label": "reference"}
+            axis.hist(other, **outline, **common)
         axis.set_title(names[k], fontsize=9)
         axis.set_yticks([])
-    axes[0].legend(fontsize=8, frameon=False)
+    if reference is not None:
+        axes[0].legend(fontsize=8, frameon=False)
     return figure
 
 

@@ -1,6 +1,8 @@
 """A self-contained HTML page: what was run, what came out, pictures."""
 
 import html
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pandas as pd
 
 from ergodax.apps import pictures
 
+FIGURE = re.compile(r"[+-]?\d.*|none|nan|")
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em;
        color: #222; }
@@ -35,8 +38,20 @@ def data_frame(table: pd.DataFrame) -> str:
 
 
 def text_table(table: pd.DataFrame) -> str:
-    """A table of texts without row names."""
-    return table.to_html(index=False, border=0)
+    """A table of texts without row names: words to the left, figures to the right."""
+    sides = ["" if are_figures(table[name]) else ' style="text-align: left"' for name in table]
+
+    def row(cells: Iterable[object], tag: str) -> str:
+        texts = zip(sides, cells, strict=True)
+        return "".join(f"<{tag}{side}>{html.escape(str(c))}</{tag}>" for side, c in texts)
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.itertuples(index=False))
+    return f"<table><tr>{row(table.columns, 'th')}</tr>{body}</table>"
+
+
+def are_figures(texts: Iterable[str]) -> bool:
+    """Whether every text of a column begins with a number, or stands for none."""
+    return all(FIGURE.fullmatch(str(text)) for text in texts)
 
 
 def picture(figure: object, caption: str) -> str:

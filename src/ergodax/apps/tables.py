@@ -1,6 +1,10 @@
 """Tables from files: CSV, Parquet and npz, as a standardised design matrix and a target."""
 
+import contextlib
 import dataclasses
+import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +86,7 @@ def read_columns(path: str | Path, target: str) -> tuple[pd.DataFrame, pd.Series
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: an unknown suffix, no such column, or missing values.
+        ValueError: an unknown suffix, a damaged file, no such column, or missing values.
     """
     path = Path(path)
     if not path.exists():
@@ -90,7 +94,10 @@ def read_columns(path: str | Path, target: str) -> tuple[pd.DataFrame, pd.Series
     readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
     if path.suffix not in readers:
         raise ValueError(f"{path} must end in .csv, .parquet or .npz.")
-    frame = readers[path.suffix](path)
+    try:
+        frame = readers[path.suffix](path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} can't be read as {path.suffix}: {str(error).strip()}") from None
     if target not in frame.columns:
         raise ValueError(f"target={target!r} is not a column of {path}: {list(frame.columns)}.")
     bad = frame.isna().any(axis=1)
@@ -123,10 +130,10 @@ def read_npz(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: no such array, or not two classes.
+        ValueError: a damaged file, no such array, or not two classes.
     """
     wanted = (features, target) if categorical is None else (features, target, categorical)
-    with np.load(path, allow_pickle=False) as archive:
+    with _archive(path) as archive:
         for name in wanted:
             if name not in archive:
                 raise ValueError(f"{path} has no array {name!r}; it has {sorted(archive.keys())}.")
@@ -232,5 +239,26 @@ def prepare(train: Table, test: Table, components: int | None = None) -> tuple[T
 
 def has_arrays(path: str | Path, *names: str) -> bool:
     """Whether an .npz file has all these arrays."""
-    with np.load(path, allow_pickle=False) as archive:
+    with _archive(path) as archive:
         return all(name in archive for name in names)
+
+
+@contextlib.contextmanager
+def _archive(path: str | Path) -> Iterator[Any]:
+    """The arrays of an .npz file.
+
+    Raises:
+        ValueError: not such a file, or a damaged one.
+    """
+    with Path(path).open("rb") as file:  # NumPy leaves a damaged one open
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except (zipfile.BadZipFile, EOFError, ValueError):
+            raise ValueError(f"{path} is not an .npz file, or it is damaged.") from None
+        if isinstance(archive, np.ndarray):
+            raise ValueError(f"{path} has one array without a name; np.savez makes an .npz file.")
+        try:
+            with archive:
+                yield archive
+        except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is damaged: {error}") from None

@@ -1,13 +1,11 @@
 """`ergodax advise`: which sampler for which problem."""
 
-import json
 import sys
-from typing import Annotated
 
-from cyclopts import Parameter
 from rich.console import Console
 from rich.syntax import Syntax
 
+from ergodax.cli.options import Json, tell_json
 from ergodax.tune.advise import advise as advice_for
 
 
@@ -20,7 +18,7 @@ def advise(
     modes: int | None = None,
     exact: bool = False,
     network: bool = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Recommend a sampler, with reasons and a program to begin from.
 
@@ -56,8 +54,7 @@ def advise(
     )
     if json_:
         named = ("recommendation", "reasons", "code")
-        json.dump({name: getattr(advice, name) for name in named}, sys.stdout)
-        sys.stdout.write("\n")
+        tell_json({name: getattr(advice, name) for name in named})
         return
     console = Console()
     console.print(f"[bold]{advice.recommendation}[/bold]", highlight=False)

@@ -1,21 +1,15 @@
 """`ergodax compare`: `infer` against NUTS."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from ergodax.apps import compare as app
 from ergodax.apps import compare_pages as pages
 from ergodax.apps.compare_table import Source
-
-Many = Parameter(consume_multiple=True)
+from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
+from ergodax.cli.show import text_table
 
 
 def compare(
@@ -30,10 +24,10 @@ def compare(
     components: int | None = None,
     prior_scale: float = 10.0,
     peers: Annotated[tuple[str, ...], Many] = ("blackjax", "numpyro", "nutpie"),
-    out: Path = Path("runs") / "compare",
     quick: bool = False,
     seed: int = 0,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    output: Output = None,
+    json_: Json = False,
 ) -> None:
     """Race infer against NUTS on logistic regressions: of growing size, or on a table.
 
@@ -68,18 +62,20 @@ def compare(
         Standard deviation of each coefficient's normal prior on a table.
     peers
         Whose NUTS: blackjax, numpyro, nutpie; those not installed are skipped.
-    out
-        Folder for compare.md, compare.csv, compare.json, compare.png and report.html.
     quick
         Smaller sizes, and a goal of 2,000 effective draws instead of 10,000.
     seed
         Of data and samplers.
+    output
+        Folder for compare.md, compare.csv, compare.json, compare.png and report.html; by default
+        runs/compare.
     json_
         Print the figures as JSON instead of a table.
     """
     console = Console(stderr=json_)
     say = lambda text: console.print(text, highlight=False)  # noqa: E731
     whole = None if sizes is None else tuple(round(n) for n in sizes)
+    place = folder(output, "compare")
     options = app.Options(whole, 10 if dimension is None else dimension, peers, quick, seed)
     if data is None:
         result = app.run(options, say)
@@ -90,25 +86,12 @@ def compare(
         say(f"{data.name}: reading, and a long exact run as the reference")
         problem, title = source.problem(seed)
         result = app.race([problem], title, options, say)
-    paths = pages.write(result, out)
+    paths = pages.write(result, place)
     if json_:
-        files = {name: str(path) for name, path in paths.items()}
-        json.dump(pages.plain(result.facts) | {"files": files}, sys.stdout)
-        sys.stdout.write("\n")
+        tell_json(result.facts, paths)
     else:
         console.print(f"[bold]{result.facts['title']}[/bold]", highlight=False)
-        console.print(_table(pages.texts(result)))
+        console.print(text_table(pages.texts(result)))
         for sentence in [*pages.reading(result), *(f"- {v}" for v in result.verdicts)]:
             console.print(sentence, highlight=False, markup=False)
-    console.print(f"written: {', '.join(map(str, paths.values()))}", highlight=False)
-
-
-def _table(texts: pd.DataFrame) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in texts.columns:
-        table.add_column(
-            name, justify="left" if name == "sampler" else "right", no_wrap=name in ("N", "sampler")
-        )
-    for row in texts.itertuples(index=False):
-        table.add_row(*row)
-    return table
+    tell_files(console, paths)

@@ -1,16 +1,15 @@
 """`ergodax infer`: the posterior of a regression on a table, with nothing to tune."""
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
-from cyclopts import Parameter
 from rich.console import Console
 
 from ergodax.apps import inference, tables
-from ergodax.apps.reproduce.pages import plain
+from ergodax.apps import inference_pages as pages
+from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
+from ergodax.cli.show import text_table
 from ergodax.tune import Inference
 from ergodax.tune import infer as infer_posterior
 
@@ -22,21 +21,22 @@ def infer(
     model: Literal["logistic", "linear"] = "logistic",
     features: str = "x_train",
     categorical: str | None = None,
-    classes: Annotated[tuple[str, str] | None, Parameter(consume_multiple=True)] = None,
+    classes: Annotated[tuple[str, str] | None, Many] = None,
     accuracy: float = 0.05,
     prior_scale: float = 1.0,
     num_chains: int = 4,
     max_seconds: float = 600.0,
     seed: int = 0,
     progress: bool = True,
-    output: Path | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-) -> None:
+    output: Output = None,
+    json_: Json = False,
+) -> int:
     """Infer a regression's posterior until every error is small enough.
 
     Columns are standardised and an intercept is added; text columns become indicators. Prints the
-    verdict, the table and the account of every decision. The exit status is 1 if the accuracy was
-    not reached.
+    verdict, the table and the account of every decision.
+
+    Exit status: 0 the accuracy was reached, 1 it was not, 2 wrong use.
 
     Example: ergodax infer --data patients.csv --target died --accuracy 0.02
 
@@ -67,17 +67,18 @@ def infer(
     progress
         Show progress bars, where standard error is a terminal.
     output
-        Folder for draws.npz, summary.csv and account.txt.
+        Folder for draws.npz, summary.csv, account.txt, facts.json and report.html; without it
+        none are written.
     json_
         Print the figures as JSON.
     """
     console = Console(stderr=json_)
+    place = None if output is None else folder(output)
     chosen = _model(data, target, model, features, categorical, classes, prior_scale)
     rows = chosen.posterior.num_data
-    text = (
-        f"[bold]{data.name}: {chosen.title}[/bold], {rows:,} rows, {len(chosen.names)} components"
-    )
-    console.print(text, highlight=False)
+    title = f"{data.name}: {chosen.title}"
+    size = f"{rows:,} rows, {len(chosen.names)} components"
+    console.print(f"[bold]{title}[/bold], {size}", highlight=False)
     result = infer_posterior(
         chosen.posterior,
         chosen.init,
@@ -88,17 +89,25 @@ def infer(
         progress=progress,
     )
     result = inference.named(result, chosen.names)
-    files = {} if output is None else _write(result, output)
+    paths = {} if place is None else pages.write(result, place, title)
     if json_:
-        json.dump(plain(_facts(result)) | {"files": files}, sys.stdout)
-        sys.stdout.write("\n")
+        tell_json(pages.facts(result), paths)
     else:
-        text = f"{result}\n{inference.ERROR}"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    if files:
-        console.print(f"written: {', '.join(files.values())}", highlight=False)
-    if not result.converged:
-        sys.exit(1)
+        _show(console, result)
+    tell_files(console, paths)
+    return 0 if result.converged else 1
+
+
+def _show(console: Console, result: Inference) -> None:
+    """The verdict, the table and the account."""
+    style = "green" if result.converged else "red"
+    console.print(result.verdict(), style=style, highlight=False, markup=False)
+    title, texts = pages.texts(result)
+    console.print(text_table(texts, title))
+    console.print(inference.ERROR, highlight=False)
+    console.print(text_table(pages.decisions(result), "what was decided"))
+    stages = ", ".join(f"{name} {value:.1f} s" for name, value in result.account.seconds.items())
+    console.print(stages, highlight=False)
 
 
 def _model(
@@ -118,25 +127,3 @@ def _model(
     if data.suffix == ".npz" or target is None:
         raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
     return inference.linear(inference.read_numeric(data, target), prior_scale)
-
-
-def _write(result: Inference, folder: Path) -> dict[str, str]:
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"draws": "draws.npz", "summary": "summary.csv", "account": "account.txt"}
-    paths = {key: folder / name for key, name in names.items()}
-    result.samples.save(paths["draws"])
-    result.table.to_csv(paths["summary"])
-    paths["account"].write_text(f"{result}\n{inference.ERROR}\n", encoding="utf-8")
-    return {key: str(path) for key, path in paths.items()}
-
-
-def _facts(result: Inference) -> dict[str, Any]:
-    return {
-        "converged": result.converged,
-        "verdict": result.verdict(),
-        "accuracy": result.accuracy,
-        "error_means": inference.ERROR,
-        "components": result.table.to_dict("index"),
-        "decisions": [vars(decision) for decision in result.account.decisions],
-        "seconds": dict(result.account.seconds),
-    }

@@ -13,6 +13,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from ergodax.cli.options import Json, tell_json
+
 POLL = 0.05  # seconds
 GRACE = 2.0  # seconds between asking a process to end and ending it
 
@@ -21,6 +23,7 @@ def launch(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
     processes: int = 2,
     restarts: int = 3,
+    json_: Json = False,
 ) -> int:
     """Start a command several times as the processes of one run, and again if one is lost.
 
@@ -28,6 +31,8 @@ def launch(
     `ergodax run` look for it. A process that is killed or fails ends the others, and all are
     started again; a program that samples with checkpoint= and resume=True then goes on where it
     was.
+
+    Exit status: that of the command, 128 + n if signal n ended it, 2 wrong use.
 
     Example: ergodax launch --processes 2 -- python model.py
 
@@ -39,6 +44,8 @@ def launch(
         How many.
     restarts
         How often to start again before giving up.
+    json_
+        Print how the processes ended as JSON; what they print goes to standard error.
     """
     if not command:
         raise ValueError("no command: try ergodax launch --processes 2 -- python model.py")
@@ -47,8 +54,12 @@ def launch(
             f"processes={processes} must be positive, restarts={restarts} not negative."
         )
     console = Console(stderr=True)
+    failures, attempt, status = [], 0, 0
     for attempt in range(restarts + 1):
-        which, status, stopped = _run_once(list(command), processes)
+        which, status, stopped = _run_once(list(command), processes, 2 if json_ else None)
+        status = 128 - status if status < 0 else status
+        if status:
+            failures.append({"process": which, "status": status})
         if stopped or not status or attempt == restarts:
             break
         console.print(
@@ -56,11 +67,20 @@ def launch(
             f"({attempt + 1} of {restarts})",
             highlight=False,
         )
+    if json_:
+        told = {"status": status, "processes": processes, "starts": attempt + 1}
+        tell_json(told | {"failures": failures})
     return status
 
 
-def _run_once(command: list[str], processes: int) -> tuple[int, int, bool]:
-    """The first process that failed, its status (0: none did), and whether we were told to stop."""
+def _run_once(command: list[str], processes: int, output: int | None) -> tuple[int, int, bool]:
+    """The first process that failed, its status (0: none did), and whether we were told to stop.
+
+    Args:
+        command: with its arguments.
+        processes: how many.
+        output: the file descriptor for what they print; None for standard output.
+    """
     address = f"127.0.0.1:{_free_port()}"
     running: list[subprocess.Popen] = []
     with _noted() as came:
@@ -72,9 +92,8 @@ def _run_once(command: list[str], processes: int) -> tuple[int, int, bool]:
                     "ERGODAX_PROCESS_ID": str(number),
                 }
                 # In a session of its own, Ctrl-C reaches a process once: through us.
-                running.append(
-                    subprocess.Popen(command, env=os.environ | own, start_new_session=True)
-                )
+                more = {"env": os.environ | own, "start_new_session": True, "stdout": output}
+                running.append(subprocess.Popen(command, **more))
             which, status = _watch(running, came)
             return which, status, came.stopped
         finally:

@@ -1,16 +1,15 @@
 """`ergodax lda`: topics of a stream of documents by stochastic-gradient MCMC."""
 
 import dataclasses
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.table import Table
 
-Many = Parameter(consume_multiple=True)
+from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
+from ergodax.cli.show import text_table
+
 Sampler = Literal["sgrld", "sgrhmc", "sgld", "sghmc"]
 OF_SAMPLERS = ("step_size", "offset", "power", "friction")
 WITH_MOMENTUM = ("sgrhmc", "sghmc")
@@ -104,10 +103,10 @@ def lda(
     text: TextOptions = TEXT,
     model: ModelOptions = MODEL,
     seed: int = 0,
-    out: Path | None = None,
     resume: bool = True,
     quick: bool = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    output: Output = None,
+    json_: Json = False,
 ) -> None:
     """Find the topics of a stream of documents and judge them on documents held out.
 
@@ -148,12 +147,12 @@ def lda(
         The model and the sampler.
     seed
         Of test set, order, start and noise.
-    out
-        Folder for report.html, facts.json, topics.csv; by default runs/lda-NAME.
     resume
         Use the folder's finished and interrupted runs of the same options.
     quick
         At most 2,000 documents, 2 runs, 10 sweeps and 200 test documents.
+    output
+        Folder for report.html, facts.json, topics.csv; by default runs/lda-NAME.
     json_
         Print the figures as JSON instead of tables.
     """
@@ -179,19 +178,17 @@ def lda(
         f"[bold]{pages.TITLE}[/bold]: {opened.num_documents:,} documents, "
         f"{len(opened.vocabulary):,} words"
     )
-    folder = out or Path("runs") / f"lda-{corpus.name.split('.')[0]}"
     say = lambda line: console.print(line, highlight=False, markup=False)  # noqa: E731
-    result = experiment.run(opened, options, say, folder)
-    paths = pages.write(result, folder)
+    place = folder(output, f"lda-{corpus.name.split('.')[0]}")
+    result = experiment.run(opened, options, say, place)
+    paths = pages.write(result, place)
     if json_:
-        files = {name: str(path) for name, path in paths.items()}
-        json.dump(pages.facts(result) | {"files": files}, sys.stdout)
-        sys.stdout.write("\n")
+        tell_json(pages.facts(result), paths)
     else:
-        console.print(_table(pages.texts(result)))
+        console.print(text_table(pages.texts(result)))
         for sentence in pages.reading(result):
             say(sentence)
-    console.print(f"written: {', '.join(map(str, paths.values()))}", highlight=False)
+    tell_files(console, paths)
 
 
 def _settings(sampler: str, model: ModelOptions, topics: int, documents: int, quick: bool) -> Any:
@@ -249,12 +246,3 @@ def _open(path: Path, text: TextOptions) -> Any:
         stop_words=english_stop_words() if text.stop_words == "english" else (),
         max_words=text.max_words,
     )
-
-
-def _table(texts: Any) -> Table:
-    table = Table(box=None)
-    for name in texts.columns:
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for row in texts.itertuples(index=False):
-        table.add_row(*row)
-    return table

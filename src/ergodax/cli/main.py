@@ -5,10 +5,12 @@ import sys
 
 from cyclopts import App
 from rich.console import Console
+from rich.markup import escape
 
 from ergodax import __version__
 from ergodax.cli.advise import advise
 from ergodax.cli.compare import compare
+from ergodax.cli.gallery import gallery
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
 from ergodax.cli.lda import lda
@@ -16,6 +18,7 @@ from ergodax.cli.network import network_app
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
+from ergodax.cli.verify import verify_app
 from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import DivergenceError, Interrupted, StorageError
 
@@ -24,22 +27,31 @@ app = App(
     version=__version__,
     help="""Stochastic-gradient MCMC from two matrices, in JAX.
 
+    Exit status: 0 done, 1 the answer is not good enough or the work failed, 2 wrong use. Each
+    command has an example in its help, --json to print one JSON document, and --output for the
+    folder of its files.
+
     Example: ergodax run digits
     """,
 )
 app.command(run_app)
 app.command(infer)
 app.command(advise)
+app.command(verify_app)
 app.command(compare)
 app.command(lda)
 app.command(launch)
 app.command(network_app)
 app.command(reproduce_app)
 reproduce_app.command(mnist)
+app.command(gallery)
 
 
-USE = ValueError, TypeError, FileNotFoundError
-ENDS = *USE, DivergenceError, StorageError, ProcessLost, ProcessFailed
+USE = (
+    ValueError, TypeError, FileNotFoundError, PermissionError, IsADirectoryError,
+    NotADirectoryError,
+)  # fmt: skip
+ENDS = *USE, OSError, DivergenceError, StorageError, ProcessLost, ProcessFailed
 
 
 def main() -> None:
@@ -52,7 +64,8 @@ def main() -> None:
     except ENDS as error:
         if os.environ.get("ERGODAX_TRACEBACK"):
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False)
+        console = Console(stderr=True, soft_wrap=True)
+        console.print("[red]error:[/red]", escape(str(error)), highlight=False)
         sys.exit(2 if isinstance(error, USE) else 1)
     except Interrupted as error:
         Console(stderr=True).print(str(error), highlight=False)

@@ -1,23 +1,19 @@
 """`ergodax network`: Bayesian neural networks on tables and images."""
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
 from cyclopts import App, Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from ergodax.apps.bnn import cold as curves
 from ergodax.apps.bnn import data, experiment, pages
 from ergodax.apps.bnn.methods import METHODS
-from ergodax.apps.reproduce.pages import plain
+from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
+from ergodax.cli.show import text_table
 
-Many = Parameter(consume_multiple=True)
 QUICK_ROWS = 2000
 
 network_app = App(
@@ -56,15 +52,16 @@ class NetworkOptions(experiment.Options):
         Of everything random.
     quick
         Few steps; of a classification's file 2,000 rows.
-    out
-        Folder for the picture, the table as CSV, the figures as JSON and report.html.
+    output
+        Folder for the picture, the table as CSV, the figures as JSON and report.html; by default
+        runs/network-FILE, or runs/cold-FILE.
     json
         Print the figures as JSON instead of a table.
     """
 
     methods: Annotated[tuple[str, ...], Many] = tuple(METHODS)
-    out: Path | None = None
-    json: Annotated[bool, Parameter(name="--json", negative=())] = False
+    output: Output = None
+    json: Json = False
 
 
 DEFAULT = NetworkOptions()
@@ -89,7 +86,7 @@ def regress(
     """
     if splits < 1:
         raise ValueError(f"--splits must be at least 1, not {splits}.")
-    _run([data.regression(file, split + k) for k in range(splits)], options)
+    _run(file, [data.regression(file, split + k) for k in range(splits)], options)
 
 
 @network_app.command
@@ -125,7 +122,7 @@ def classify(
     """
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, not {seeds}.")
-    _run([_classification(file, rows, test_rows, unseen, options)] * seeds, options)
+    _run(file, [_classification(file, rows, test_rows, unseen, options)] * seeds, options)
 
 
 @network_app.command
@@ -160,8 +157,9 @@ def cold(
     else:
         task = data.regression(file, split)
     console, say = _console(options)
+    place = folder(options.output, f"cold-{file.stem}")
     table = curves.curve(task, temperatures, options, say)
-    paths = {} if options.out is None else curves.write(table, task, options.out)
+    paths = curves.write(table, task, place)
     facts = {"data": task.name, "temperatures": table.to_dict("records")}
     _tell(console, options, facts, curves.texts(table, task), [curves.CAPTION], paths)
 
@@ -178,10 +176,11 @@ def _classification(
     return data.classification(file, rows=rows, test_rows=test_rows, unseen=unseen)
 
 
-def _run(tasks: list[data.Task], options: NetworkOptions) -> None:
+def _run(file: Path, tasks: list[data.Task], options: NetworkOptions) -> None:
     console, say = _console(options)
+    place = folder(options.output, f"network-{file.stem}")
     result = experiment.run(tasks, options, say)
-    paths = {} if options.out is None else pages.write(result, options.out)
+    paths = pages.write(result, place)
     if not options.json:
         console.print(f"[bold]{pages.title(result)}[/bold]", highlight=False)
     _tell(console, options, result.facts, pages.texts(result), pages.reading(result), paths)
@@ -200,18 +199,10 @@ def _tell(
     sentences: list[str],
     paths: dict[str, Path],
 ) -> None:
-    files = {name: str(path) for name, path in paths.items()}
     if options.json:
-        json.dump(plain(facts) | {"files": files}, sys.stdout)
-        sys.stdout.write("\n")
-        return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-    for name in texts.columns:
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for row in texts.itertuples(index=False):
-        table.add_row(*row)
-    console.print(table)
-    for sentence in sentences:
-        console.print(sentence, highlight=False, markup=False)
-    if files:
-        console.print(f"written: {', '.join(files.values())}", highlight=False)
+        tell_json(facts, paths)
+    else:
+        console.print(text_table(texts))
+        for sentence in sentences:
+            console.print(sentence, highlight=False, markup=False)
+    tell_files(console, paths)

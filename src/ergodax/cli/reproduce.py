@@ -1,7 +1,5 @@
 """`ergodax reproduce`: the experiments of the papers."""
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +8,7 @@ from typing import Any
 
 import pandas as pd
 from cyclopts import App, Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from ergodax.apps.reproduce import autocorrelation as times
 from ergodax.apps.reproduce import (
@@ -27,6 +23,8 @@ from ergodax.apps.reproduce import figure2 as second
 from ergodax.apps.reproduce import figure3 as third
 from ergodax.apps.reproduce import funnel as necks
 from ergodax.apps.reproduce import mixture as means
+from ergodax.cli.options import Json, Output, folder, tell_files, tell_json
+from ergodax.cli.show import text_table
 
 reproduce_app = App(
     name="reproduce",
@@ -51,7 +49,7 @@ class ReproduceOptions:
     progress
         Show progress bars, where standard error is a terminal.
     output
-        Folder for the picture, the CSV, facts.json and report.html.
+        Folder for the picture, the CSV, facts.json and report.html; by default runs/NAME.
     json
         Print the facts as JSON instead of tables.
     """
@@ -59,8 +57,8 @@ class ReproduceOptions:
     quick: bool = False
     seed: int = 0
     progress: bool = True
-    output: Path | None = None
-    json: bool = False
+    output: Output = None
+    json: Json = False
 
 
 DEFAULTS = ReproduceOptions()
@@ -262,26 +260,17 @@ def run_experiment(
         note: how the tables are read.
     """
     console = Console(stderr=options.json)
+    place = folder(options.output, name)
     console.print(f"[bold]{pages.TITLES[name]}[/bold]")
     begin = time.perf_counter()
     result = run(lambda text: console.print(text, highlight=False))
     result.facts["seconds"] = time.perf_counter() - begin
-    paths = write(result, options.output or Path("runs") / name)
+    paths = write(result, place)
     if options.json:
-        files = {key: str(path) for key, path in paths.items()}
-        json.dump(pages.plain(result.facts) | {"files": files}, sys.stdout)
-        sys.stdout.write("\n")
+        tell_json(result.facts, paths)
     else:
         for title, table in tables(result).items():
-            console.print(_table(title, table))
+            console.print("", text_table(table, title))
         for sentence in ([note] if note else []) + [f"- {v}" for v in result.verdicts]:
             console.print(sentence, highlight=False)
-    console.print(f"written: {', '.join(str(path) for path in paths.values())}", highlight=False)
-
-
-def _table(title: str, texts: pd.DataFrame) -> Table:
-    table = Table(*texts.columns, title=title, box=box.SIMPLE_HEAD)
-    table.columns[0].no_wrap = True
-    for row in texts.itertuples(index=False):
-        table.add_row(*row)
-    return table
+    tell_files(console, paths)

@@ -4,17 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from ergodax.apps import tables
 from ergodax.apps.reproduce import digits, digits_pages
+from ergodax.cli.options import Many, folder
 from ergodax.cli.reproduce import DEFAULTS, ReproduceOptions, run_experiment
 
 
 def mnist(
     *,
     data: Path,
-    classes: Annotated[tuple[str, str], Parameter(consume_multiple=True)] = ("7", "9"),
+    classes: Annotated[tuple[str, str], Many] = ("7", "9"),
     components: int = 128,
     prior_scale: float = 10.0,
     reference: Path | None = None,
@@ -44,7 +43,7 @@ def mnist(
     if not data.exists():
         raise FileNotFoundError(f"no such file: --data {data}")
     size = digits.QUICK if options.quick else digits.Size()
-    folder = options.output or Path("runs") / "mnist"
+    place = folder(options.output, "mnist")
 
     def run(say: Callable[[str], None]) -> digits.Result:
         images = tables.read_npz(data, "x_train", "y_train", classes)
@@ -52,7 +51,7 @@ def mnist(
             tables.prepare(images, images, components)[0],
             prior_scale,
             size,
-            reference or folder / "reference.npz",
+            reference or place / "reference.npz",
             options.seed,
             options.progress,
             say,

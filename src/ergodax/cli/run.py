@@ -1,10 +1,8 @@
 """`ergodax run`: a posterior from a table."""
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 from cyclopts import App, Parameter
@@ -13,6 +11,7 @@ from rich.console import Console
 
 from ergodax import distributed
 from ergodax.apps import job, tables
+from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import show_result
 from ergodax.driver.meshes import mesh as sampling_mesh
 
@@ -51,7 +50,7 @@ class RunOptions(job.Options):
     progress
         Show progress bars, where standard error is a terminal.
     output
-        Folder for draws.nc, summary.csv, facts.json and report.html.
+        Folder for draws.nc, summary.csv, facts.json and report.html; by default runs/NAME.
     json
         Print the figures as JSON instead of tables.
     coordinator
@@ -64,8 +63,8 @@ class RunOptions(job.Options):
     """
 
     held_out: float = 0.2
-    output: Path | None = None
-    json: bool = False
+    output: Output = None
+    json: Json = False
     coordinator: str | None = None
     processes: int | None = None
     process_id: int | None = None
@@ -77,12 +76,14 @@ DEFAULTS = RunOptions()
 @run_app.command
 def digits(
     *,
-    classes: Annotated[tuple[str, str], Parameter(consume_multiple=True)] = ("3", "8"),
+    classes: Annotated[tuple[str, str], Many] = ("3", "8"),
     options: RunOptions = DEFAULTS,
 ) -> None:
     """Logistic regression on scikit-learn's handwritten digits, one against another.
 
-    Needs no download. Example: ergodax run digits --classes 4 9
+    Needs no download.
+
+    Example: ergodax run digits --classes 4 9
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def logistic(
     data: Path,
     target: str | None = None,
     features: str = "x_train",
-    classes: Annotated[tuple[str, str] | None, Parameter(consume_multiple=True)] = None,
+    classes: Annotated[tuple[str, str] | None, Many] = None,
     components: int | None = None,
     options: RunOptions = DEFAULTS,
 ) -> None:
@@ -108,10 +109,9 @@ def logistic(
 
     Columns are standardised and an intercept is added; text columns become indicators.
 
-    Examples:
-    ergodax run logistic --data patients.csv --target died
+    Example: ergodax run logistic --data patients.csv --target died
 
-    ergodax run logistic --data mnist.npz --classes 7 9 --components 128 --prior-scale 10
+    Example: ergodax run logistic --data mnist.npz --classes 7 9 --components 128 --prior-scale 10
 
     Parameters
     ----------
@@ -127,28 +127,14 @@ def logistic(
     components
         Reduce the features to this many principal components first.
     """
-    if not data.exists():
-        raise FileNotFoundError(f"no such file: --data {data}")
-    if data.suffix == ".npz":
-        train, test = _npz(data, features, target or "y_train", classes, options)
-    elif target is None:
-        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
+    table = tables.read(data, target, features, classes=classes)
+    own = [name.replace("train", "test") for name in (features, target or "y_train")]
+    if data.suffix == ".npz" and own[0] != features and tables.has_arrays(data, *own):
+        train, test = table, tables.read_npz(data, own[0], own[1], table.classes)
     else:
-        train, test = tables.split(
-            tables.read_table(data, target, classes), options.held_out, options.seed
-        )
+        train, test = tables.split(table, options.held_out, options.seed)
     title = f"{data.name}: {train.classes[1]} against {train.classes[0]}"
     _run(train, test, components, options, title, data.stem)
-
-
-def _npz(
-    data: Path, features: str, target: str, classes: tuple[str, str] | None, options: RunOptions
-) -> tuple[tables.Table, tables.Table]:
-    train = tables.read_npz(data, features, target, classes)
-    pair = features.replace("train", "test"), target.replace("train", "test")
-    if pair[0] != features and tables.has_arrays(data, *pair):
-        return train, tables.read_npz(data, *pair, train.classes)
-    return tables.split(train, options.held_out, options.seed)
 
 
 def _mesh(options: RunOptions) -> Mesh | None:
@@ -169,16 +155,15 @@ def _run(
     first = jax.process_index() == 0
     console = Console(stderr=options.json, quiet=not first)
     train, test = tables.prepare(train, test, components)
+    place = folder(options.output, name) if first else Path()
     console.print(f"[bold]{title}[/bold]")
     say = lambda text: console.print(text, highlight=False)  # noqa: E731
     result = job.run(train, test, options, say, mesh=mesh)
     if not first:
         return
-    folder = options.output or Path("runs") / name
-    paths: dict[str, Any] = job.write(result, train, test, folder, title)
+    paths = job.write(result, train, test, place, title)
     if options.json:
-        json.dump(result.facts | {"files": {k: str(p) for k, p in paths.items()}}, sys.stdout)
-        sys.stdout.write("\n")
+        tell_json(result.facts, paths)
     else:
         show_result(console, result)
-    console.print(f"written: {', '.join(str(path) for path in paths.values())}", highlight=False)
+    tell_files(console, paths)

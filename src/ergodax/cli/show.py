@@ -1,13 +1,38 @@
 """Tables in the terminal."""
 
-import numpy as np
 import pandas as pd
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ergodax.apps.job import Result
+from ergodax.apps.pictures import furthest
+from ergodax.apps.report import are_figures
 
 ROWS = 12
+
+
+def text_table(texts: pd.DataFrame, title: str | None = None) -> Table:
+    """A table of texts: words to the left, the first of them whole, and figures to the right.
+
+    Args:
+        texts: cells.
+        title: above it.
+    """
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    named = False
+    for name in texts.columns:
+        words = not are_figures(texts[name])
+        side = "left" if words else "right"
+        table.add_column(str(name), justify=side, no_wrap=words and not named, overflow="fold")
+        named = named or words
+    for row in texts.itertuples(index=False):
+        table.add_row(*(escape(str(cell)) for cell in row))
+    return table
 
 
 def show_result(console: Console, result: Result) -> None:
@@ -38,8 +63,7 @@ def show_result(console: Console, result: Result) -> None:
 
 def summary_table(summary: pd.DataFrame) -> Table:
     """The coefficients furthest from zero in posterior standard deviations."""
-    size = np.abs(summary["mean"].to_numpy() / summary["sd"].to_numpy())
-    chosen = summary.iloc[np.sort(np.argsort(-size)[:ROWS])]
+    chosen = summary.iloc[furthest(summary, ROWS)]
     more = len(summary) - len(chosen)
     title = f"posterior; {more} smaller coefficients are in the report" if more else "posterior"
     table = Table("coefficient", "mean", "sd", "mcse", "ess", "r_hat", title=title)
