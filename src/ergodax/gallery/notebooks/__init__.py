@@ -1,0 +1,1 @@
+"""The notebooks: text, sliders and pictures."""

@@ -1,0 +1,95 @@
+"""The gallery's server: an index page, and each notebook below its own name."""
+
+import contextlib
+import html
+import socket
+import threading
+import webbrowser
+from collections.abc import AsyncIterator
+from typing import Any
+
+import marimo
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Mount, Route
+
+from ergodax.gallery.pages import FIGURES, find
+
+STYLE = """
+body { font: 16px/1.5 "PT Sans", Helvetica, Arial, sans-serif; color: #1d1d1f;
+       max-width: 46rem; margin: 3rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.7rem; margin-bottom: .3rem; }
+li { margin: .9rem 0; }
+a { color: #3b6fb6; font-weight: bold; text-decoration: none; }
+a:hover { text-decoration: underline; }
+"""
+
+
+def application() -> Starlette:
+    """The ASGI application: the index at /, each figure at /SLUG/."""
+    builder = marimo.create_asgi_app(quiet=True)
+    for figure in FIGURES:
+        builder = builder.with_app(path=f"/{figure.slug}", root=str(figure.notebook))
+    notebooks: Any = builder.build()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        for route in notebooks.routes:  # their threads would keep the process alive
+            if isinstance(route, Mount):
+                mounted: Any = route.app
+                await mounted.state.session_manager.shutdown()
+
+    return Starlette(routes=[Route("/", index), Mount("/", notebooks)], lifespan=lifespan)
+
+
+def index(request: Request) -> HTMLResponse:
+    """The page that lists the figures."""
+    items = "\n".join(
+        f'<li><a href="{figure.slug}/">{html.escape(figure.title)}</a><br>'
+        f"{html.escape(figure.line)}</li>"
+        for figure in FIGURES
+    )
+    return HTMLResponse(
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        f"<title>ergodax gallery</title><style>{STYLE}</style></head><body>"
+        "<h1>Stochastic-gradient MCMC in pictures</h1>"
+        "<p>Move a slider: chains run, and the picture is drawn from them.</p>"
+        f"<ol>{items}</ol></body></html>"
+    )
+
+
+def serve(
+    port: int = 8000,
+    host: str = "127.0.0.1",
+    open_browser: bool = True,
+    figure: str | None = None,
+) -> None:
+    """Serve the gallery until the process is interrupted.
+
+    Args:
+        port: of the server; 0 for any that is free.
+        host: the address to listen on.
+        open_browser: open the page in the system's browser.
+        figure: whose page; None for the index.
+
+    Raises:
+        ValueError: no such figure, or an address that can't be listened on.
+    """
+    path = "" if figure is None else f"{find(figure).slug}/"
+    try:
+        listening = socket.create_server((host, port))
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"can't listen on port {port} of {host}: {error}. Try --port 0, for any that is free."
+        ) from error
+    address = f"http://{host}:{listening.getsockname()[1]}/{path}"
+    print(f"gallery: {address} (Ctrl-C ends it)", flush=True)
+    if open_browser:  # in a thread, since some browsers return only when they are closed
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(application(), **settings)).run(sockets=[listening])
