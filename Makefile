@@ -19,19 +19,20 @@ test: .venv/app .venv/test .venv/gallery .venv/browser ## all tests, law tests i
 
 TORCH_PYTHON ?= $(shell sh tools/find_python.sh 11 2>/dev/null)
 
-test-torch: ## the bridges to PyTorch and NumPyro, in .venv-torch on Python 3.11, if there is one
+test-torch: ## the bridges to PyTorch, NumPyro and Flax, in .venv-torch on Python 3.11, if there is one
 ifeq ($(TORCH_PYTHON),)
 	@echo "skipped: the PyTorch bridge is tested on Python 3.11, for which pip has torch without CUDA"
 else
 	$(MAKE) .venv-torch/made
-	.venv-torch/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/bridge
+	.venv-torch/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/bridge \
+		tests/unit/test_network_flax.py
 	.venv-torch/bin/python -m pytest tests/unit/test_docs.py -k bridges
 endif
 
 .venv-torch/made: pyproject.toml constraints.txt
 	test -x .venv-torch/bin/python || $(TORCH_PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip --disable-pip-version-check --quiet install \
-		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro]'
+		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro,flax]'
 	@touch $@
 
 lint: .venv/app .venv/test .venv/gallery .venv/browser .venv/lint ## ruff, pyright, import-linter
