@@ -26,7 +26,7 @@ else
 	$(MAKE) .venv-torch/made
 	.venv-torch/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/bridge \
 		tests/unit/test_network_flax.py
-	.venv-torch/bin/python -m pytest tests/unit/test_docs.py -k bridges
+	.venv-torch/bin/python -m pytest tests/unit/test_docs.py -k "bridges or networks"
 endif
 
 .venv-torch/made: pyproject.toml constraints.txt
