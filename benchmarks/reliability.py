@@ -6,8 +6,6 @@ of two is killed. The figures of docs/reliability.md come from here.
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,11 +15,11 @@ import jax.numpy as jnp
 
 import ergodax as ex
 from benchmarks import environment
+from benchmarks.hosts import losses_table, steps_table
 from benchmarks.sections.settings import FULL, QUICK
 from benchmarks.streams import streams_table
 from ergodax.apps.reliability import kills, runs
 
-ROOT = Path(__file__).parents[1]
 SECTIONS = ("kills", "memory", "streams", "hosts")
 
 
@@ -40,7 +38,8 @@ def main() -> None:
     if "streams" in options.only:
         print(streams_table(QUICK if options.quick else FULL).text(), flush=True)
     if "hosts" in options.only:
-        _hosts()
+        print(f"\n{steps_table().text()}\n", flush=True)
+        print(losses_table(1 if options.quick else 3).text(), flush=True)
 
 
 def _kills(times: int) -> None:
@@ -74,13 +73,6 @@ def _resident() -> float:
     """MB of this process in memory now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _hosts() -> None:
-    """The tests of several devices and processes, which print their figures."""
-    print("\nseveral devices and processes", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "--durations=0", "tests/distributed"]
-    subprocess.run(command, cwd=ROOT, check=False)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,9 @@
 """Two real processes on this host, their collectives over sockets."""
 
-import json
 import os
-import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +11,17 @@ import pytest
 
 import ergodax as ex
 from distributed import worker
+from ergodax.apps.reliability.processes import (
+    SECONDS,
+    Processes,
+    child,
+    environment,
+    free_port,
+    wait_for,
+)
 
 WORKER = Path(worker.__file__)
-SECONDS = 120  # at which a test is given up; each takes about 15 on two free cores
 LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,49 +32,9 @@ def sockets():
         pytest.skip(f"no sockets on this host: {error}")
 
 
-def environment(**more: str) -> dict[str, str]:
-    return os.environ | {"JAX_PLATFORMS": "cpu", "NPROC": "1"} | more
-
-
-class Pair:
-    """Two processes of `worker.py`; both are gone after the `with`."""
-
-    def __init__(self, scenario: str, folder: Path) -> None:
-        self.folder, self.running = folder, []
-        address = f"127.0.0.1:{free_port()}"
-        for number in range(2):
-            own = environment(
-                ERGODAX_COORDINATOR=address, ERGODAX_PROCESSES="2", ERGODAX_PROCESS_ID=str(number)
-            )
-            command = [sys.executable, str(WORKER), scenario, str(folder)]
-            with open(folder / f"output-{number}.txt", "w") as output:
-                self.running.append(
-                    subprocess.Popen(command, env=own, stdout=output, stderr=subprocess.STDOUT)
-                )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        for process in self.running:
-            process.kill()
-            process.wait()
-
-    def output(self, number: int) -> str:
-        return (self.folder / f"output-{number}.txt").read_text()
-
-    def found(self) -> list[dict]:
-        """What both have found, when both have ended well."""
-        for number, process in enumerate(self.running):
-            assert process.wait(SECONDS) == 0, self.output(number)
-        return [json.loads((self.folder / f"found-{k}.json").read_text()) for k in range(2)]
-
-
-def wait_for(condition, process=None) -> None:
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until and (process is None or process.poll() is None)
-        time.sleep(0.01)
+def started(scenario: str, folder: Path) -> Processes:
+    """Two processes of `worker.py`."""
+    return Processes([sys.executable, str(WORKER), scenario, str(folder)], folder)
 
 
 def saved(folder: Path, number: int) -> Path:
@@ -97,7 +54,7 @@ def pair(tmp_path_factory):
     """The folder of two processes that ran together, and what they found."""
     folder = tmp_path_factory.mktemp("together")
     np.save(folder / "x.npy", worker.X)
-    with Pair("together", folder) as two:
+    with started("together", folder) as two:
         return folder, two.found()
 
 
@@ -174,22 +131,8 @@ def test_a_process_that_is_killed_is_started_again(victim, tmp_path, whole):
     np.testing.assert_allclose(stored, whole, rtol=1e-5, atol=2e-6)
 
 
-def child(launcher: int, number: int) -> int:
-    """The process with this number that the launcher has started."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = re.search(r"PPid:\t(\d+)", (entry / "status").read_text())
-            own = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if parent and int(parent[1]) == launcher:
-            if f"ERGODAX_PROCESS_ID={number}\0".encode() in own + b"\0":
-                return int(entry.name)
-    raise AssertionError("no such process")
-
-
 def test_an_interrupt_of_one_stops_all_after_the_same_chunk(tmp_path):
-    with Pair("long", tmp_path) as two:
+    with started("long", tmp_path) as two:
         wait_for_a_save(saved(tmp_path, 1), two.running[1])
         two.running[1].send_signal(signal.SIGINT)
         texts = [found["stopped"] for found in two.found()]
@@ -199,7 +142,7 @@ def test_an_interrupt_of_one_stops_all_after_the_same_chunk(tmp_path):
 
 
 def test_an_uncaught_error_of_one_ends_the_other(tmp_path):
-    with Pair("uncaught", tmp_path) as two:
+    with started("uncaught", tmp_path) as two:
         assert [process.wait(SECONDS) for process in two.running] == [1, 1]
     assert "ZeroDivisionError" in two.output(1)
     assert "ProcessLost" in two.output(0)

@@ -40,6 +40,20 @@ def test_zarr(group):
     assert json.loads(json.dumps(facts)) == facts
 
 
+def test_zarr_opened_again_is_the_same(group):
+    zarr = pytest.importorskip("zarr")
+    path, x = group
+    one, same = (ex.data.zarr(path, ("X", "y"), block_rows=25) for _ in range(2))
+    assert one == same and hash(one) == hash(same)
+    assert one != ex.data.zarr(path, ("X", "y"), block_rows=20)
+    assert one.reader.identity() != ex.data.zarr(path, ("y", "X")).reader.identity()
+    array = zarr.open_group(path, mode="a").create_array("X", data=x + 1, overwrite=True)
+    assert one != ex.data.zarr(path, ("X", "y"), block_rows=25)
+    store = zarr.storage.MemoryStore()
+    zarr.create_array(store, data=array[:])
+    assert ex.data.zarr(store) != ex.data.zarr(store), "in memory: itself alone"
+
+
 def test_bad_zarr_is_refused(group, tmp_path):
     path, _ = group
     with pytest.raises(ValueError, match="has no array 'z', only"):

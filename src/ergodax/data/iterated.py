@@ -95,6 +95,20 @@ class Iterated(Source):
             order: not used.
             number: counts the blocks from 0. Going back begins a pass anew.
         """
+        return jax.tree.map(np.copy, self._block(number))
+
+    def read_into(self, order: UInt32[np.ndarray, " 2"], number: int, out: PyTree) -> None:
+        """The same, into arrays that are there.
+
+        Args:
+            order: not used.
+            number: of the block.
+            out: a tree of arrays like `block`.
+        """
+        jax.tree.map(np.copyto, out, self._block(number))
+
+    def _block(self, number: int) -> PyTree:
+        """What is kept of the iterator, not to be changed."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -104,7 +118,7 @@ class Iterated(Source):
             except Exception as error:
                 self._failure = error
                 raise
-            return jax.tree.map(np.copy, self._kept[number])
+            return self._kept[number]
 
     def scan(self, rows: int) -> Iterator[PyTree]:
         """All rows once, in the order of the iterator.

@@ -1,6 +1,5 @@
 """Data in .npy files, one for each array or a folder of shards."""
 
-import io
 import os
 import zlib
 from pathlib import Path
@@ -10,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax.data.files import way_to_read
 from ergodax.data.paged import Paged
 from ergodax.data.reader import Ranges, Reader, check_rows, delivered, put
 
@@ -25,12 +25,15 @@ def npy(
 ) -> Paged:
     """Data in .npy files, read in blocks while a chain runs.
 
+    Files of an array that are larger than half of the memory are read past the operating system's
+    cache of files, where it can be done.
+
     Args:
         paths: the files, as many as there are arrays, or one tree of them; their structure is
             that of the data. A folder is one array whose shards are its .npy files in the order
             of their names.
-        block_rows: rows of a block, in memory once or twice for each chain; 32 MiB of them by
-            default, or all rows where they take no more.
+        block_rows: rows of a block, in memory twice for each chain, three times for one alone;
+            32 MiB of them by default, or all rows where they take no more.
         page_rows: contiguous rows that are read together; by default 128 KiB of them. Where the
             rows are not in random order, fewer mean less noise and slower reading.
         passes: how often each row of a block is used before the next block. More need less
@@ -84,6 +87,7 @@ class NpyReader(Reader):
     def __init__(self, paths: PyTree) -> None:
         leaves, structure = jax.tree.flatten(paths)
         self.arrays = [_shards(path) for path in leaves]
+        self.ways = [way_to_read([shard.path for shard in shards]) for shards in self.arrays]
         counts = {str(p): sum(s.rows for s in a) for p, a in zip(leaves, self.arrays, strict=True)}
         self.num_rows = check_rows(counts)
         shapes = [
@@ -100,8 +104,8 @@ class NpyReader(Reader):
             ranges: first row, and the row after the last, of each.
             out: where.
         """
-        for shards, array in zip(self.arrays, jax.tree.leaves(out), strict=True):
-            _read_array(shards, ranges, array)
+        for shards, way, array in zip(self.arrays, self.ways, jax.tree.leaves(out), strict=True):
+            _read_array(shards, way, ranges, array)
 
     def identity(self) -> tuple:
         """Paths, and what the file system says of them."""
@@ -160,7 +164,7 @@ def _header(path: Path) -> Shard:
     return shard
 
 
-def _read_array(shards: list[Shard], ranges: Ranges, out: np.ndarray) -> None:
+def _read_array(shards: list[Shard], way: Any, ranges: Ranges, out: np.ndarray) -> None:
     """The rows of these ranges, from whichever shards they are in."""
     ends = np.cumsum([shard.rows for shard in shards])
     done = 0
@@ -170,34 +174,17 @@ def _read_array(shards: list[Shard], ranges: Ranges, out: np.ndarray) -> None:
         inside = inside[inside[:, 0] < inside[:, 1]]
         if inside.size:
             rows = int((inside[:, 1] - inside[:, 0]).sum())
-            _read_shard(shard, inside, out[done : done + rows])
+            _read_shard(shard, way, inside, out[done : done + rows])
             done += rows
 
 
-def _read_shard(shard: Shard, ranges: Ranges, out: np.ndarray) -> None:
+def _read_shard(shard: Shard, way: Any, ranges: Ranges, out: np.ndarray) -> None:
     direct = out.dtype == shard.dtype
     target = out if direct else np.empty(out.shape, shard.dtype)
-    memory, done = memoryview(target.reshape(-1).view(np.uint8)), 0
-    places = (shard.offset + ranges * shard.row_bytes).tolist()
-    with open(shard.path, "rb", buffering=0) as file:
-        if hasattr(os, "posix_fadvise"):  # told of all pages at once, a disk is three times faster
-            for first, last in places:
-                os.posix_fadvise(file.fileno(), first, last - first, os.POSIX_FADV_WILLNEED)
-        for first, last in places:
-            file.seek(first)
-            _fill(file, memory[done : done + last - first])
-            done += last - first
+    places = shard.offset + ranges * shard.row_bytes
+    way.read(shard.path, places, target.reshape(-1).view(np.uint8))
     if not direct:
         put(out, target, str(shard.path))
-
-
-def _fill(file: io.FileIO, memory: memoryview) -> None:
-    """Read as much as there is room for; other threads run meanwhile."""
-    while len(memory):
-        count = file.readinto(memory)
-        if not count:
-            raise ValueError(f"{file.name} ends at byte {file.tell()}: cut since it was opened.")
-        memory = memory[count:]
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt32
 
+from ergodax.data.memory import room
 from ergodax.data.pages import MOST_PAGES, Pages, equal_pages
 from ergodax.data.reader import Ranges, Reader, check_finite, delivered
 from ergodax.data.source import Source, found_in_a_scan, row_bytes, stacked
@@ -64,6 +65,16 @@ class Paged(Source):
         """
         return self._read(self.pages.ranges(order, number))
 
+    def read_into(self, order: UInt32[np.ndarray, " 2"], number: int, out: PyTree) -> None:
+        """The same, into arrays that are there.
+
+        Args:
+            order: the chain's words.
+            number: of the block.
+            out: a tree of arrays like `block`.
+        """
+        self._fill(self.pages.ranges(order, number), out)
+
     def scan(self, rows: int) -> Iterator[PyTree]:
         """All rows once, in their own order.
 
@@ -114,10 +125,13 @@ class Paged(Source):
 
     def _read(self, ranges: Ranges) -> PyTree:
         rows = int((ranges[:, 1] - ranges[:, 0]).sum())
-        out = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), stacked(self.row, rows))
+        out = room(stacked(self.row, rows))
+        self._fill(ranges, out)
+        return out
+
+    def _fill(self, ranges: Ranges, out: PyTree) -> None:
         self.reader.read(ranges, out)
         jax.tree.map(lambda x, name: check_finite(x, ranges, name), out, self.reader.names)
-        return out
 
 
 def checked_count(value: Any, name: str, most: int) -> int:

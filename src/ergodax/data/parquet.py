@@ -34,8 +34,8 @@ def parquet(
         path: a file, or a folder whose .parquet files are read in the order of their names.
         columns: names of the columns that make the rows of X; by default all but `target`.
         target: the column that is y, optional.
-        block_rows: rows of a block, in memory once or twice for each chain; 32 MiB of them by
-            default, or all rows where they take no more.
+        block_rows: rows of a block, in memory twice for each chain, three times for one alone;
+            32 MiB of them by default, or all rows where they take no more.
         passes: how often each row of a block is used before the next block.
         dtype: what a batch is cast to on the device, one for all arrays or a tree like the data
             with None for as stored.

@@ -52,6 +52,16 @@ class Source(abc.ABC):
             A tree like `row` of new arrays with leading axis `block_rows`.
         """
 
+    def read_into(self, order: UInt32[np.ndarray, " 2"], number: int, out: PyTree) -> None:
+        """Read a block as `read` does, into arrays that are there.
+
+        Args:
+            order: of the chain.
+            number: of the block.
+            out: a tree of arrays like `block`.
+        """
+        jax.tree.map(np.copyto, out, self.read(order, number))
+
     @abc.abstractmethod
     def scan(self, rows: int) -> Iterator[PyTree]:
         """All rows once, in their own order.

@@ -10,6 +10,8 @@ from jaxtyping import PyTree
 from ergodax.data.paged import Paged
 from ergodax.data.reader import Ranges, Reader, check_rows, delivered, put
 
+METADATA = ("zarr.json", ".zarray")  # of an array, in the third format and the second
+
 
 def zarr(
     path: Any,
@@ -27,8 +29,8 @@ def zarr(
         names: the arrays of the group, one name or a tree of them, such as ("X", "y"); its
             structure is that of the data. By default the array at `path`, or a dict of all
             arrays of the group.
-        block_rows: rows of a block, in memory once or twice for each chain; 32 MiB of them by
-            default, or all rows where they take no more.
+        block_rows: rows of a block, in memory twice for each chain, three times for one alone;
+            32 MiB of them by default, or all rows where they take no more.
         page_rows: contiguous rows that are read together, best a multiple of the rows of a
             chunk; by default whole chunks of 128 KiB or more.
         passes: how often each row of a block is used before the next block.
@@ -93,8 +95,8 @@ class ZarrReader(Reader):
                 done += end - begin
 
     def identity(self) -> tuple:
-        """The arrays themselves: a source opened again is another."""
-        return tuple(id(array) for array in self.arrays)
+        """Of arrays in folders, where and when these were made; others are themselves alone."""
+        return tuple(_identity(array) for array in self.arrays)
 
     def facts(self) -> dict[str, Any]:
         """Names, shapes, dtypes and chunks, and the sums of the first and last rows."""
@@ -104,6 +106,15 @@ class ZarrReader(Reader):
             shape, chunks = list(array.shape), list(array.chunks)
             arrays.append({"name": array.path, "shape": shape, "chunks": chunks, "ends": ends})
         return {"format": "zarr", "arrays": arrays}
+
+
+def _identity(array: Any) -> Any:
+    root = getattr(array.store, "root", None)
+    if not isinstance(root, Path):
+        return id(array)
+    folder = root.resolve() / array.path
+    stats = [(path.name, path.stat()) for path in map(folder.joinpath, METADATA) if path.exists()]
+    return str(folder), *((name, x.st_ino, x.st_size, x.st_mtime_ns) for name, x in stats)
 
 
 def _opened(path: Any, names: Any) -> PyTree:

@@ -1,5 +1,6 @@
 """Streamed data: the next block of each chain is read while the device samples from this one."""
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from ergodax.data.source import stacked
 from ergodax.data.streamed import FOR_EVER
 
 READERS = 2  # threads
+AHEAD = 2  # blocks read for a chain that is alone, so that the disk never rests; otherwise 1 each
 
 
 class Reading(NamedTuple):
@@ -39,8 +41,8 @@ class Feed:
     A step may draw several batches, the same number at every step; the first step shows how many.
     So the step at which a block is due depends on nothing but the number of the step.
 
-    The host has two blocks for each chain, read into in turn. On a CPU the device computes with the
-    one where it lies, while the other is read; nothing is copied.
+    The memory of the host is read into in turn. On a CPU the device computes with a block where it
+    lies, while the next is read into the memory of the one before; nothing is copied.
 
     Args:
         where: the run lives; each process reads the blocks of its own chains.
@@ -57,7 +59,7 @@ class Feed:
         self.a_step: list[int | None] = [None] * len(self.blocks)
         self.used = [self._used(block) for block in self.blocks]
         self.pool = ThreadPoolExecutor(READERS) if self.blocks else None
-        self.ahead: list[Reading | None] = [None] * len(self.blocks)
+        self.ahead: list[deque[Reading]] = [deque() for _ in self.blocks]
         self.here: list[PyTree] = [None] * len(self.blocks)  # where `rows` lie, on the host
 
     @property
@@ -80,8 +82,8 @@ class Feed:
             self.a_step = [b - a for a, b in zip(self.used, used, strict=True)]
         self.used = used
         for k, block in enumerate(self.blocks):  # not before a step: a run may be resumed elsewhere
-            if self.ahead[k] is None and block.batches < FOR_EVER:
-                self.ahead[k] = self._read(block, 1)
+            if not self.ahead[k] and block.batches < FOR_EVER:
+                self.ahead[k].extend(self._read(block, n + 1) for n in range(self._depth(block)))
 
     def refill(self, states: PyTree) -> PyTree:
         """The states, at the next block where one is due.
@@ -104,9 +106,9 @@ class Feed:
             following = Block(
                 None, block.order, block.number + 1, block.used * 0, block.batches, block.source
             )
-            free = self._go_to(k, self.ahead[k] or self._read(following, 0))
+            free = self._go_to(k, self.ahead[k].popleft())
             self.used[k] = 0
-            self.ahead[k] = self._read(following, 1, free)
+            self.ahead[k].append(self._read(following, self._depth(following), free))
             return following
 
         return replaced(states, change)
@@ -115,7 +117,6 @@ class Feed:
         """Go to where these states are: their blocks' rows are read again."""
         self.blocks = blocks_of(states)
         self.used = [self._used(block) for block in self.blocks]
-        self.ahead = [None] * len(self.blocks)
         for k, reading in enumerate([self._read(block, 0) for block in self.blocks]):
             self._go_to(k, reading)
 
@@ -152,6 +153,10 @@ class Feed:
             ],
             rows,
         )
+
+    def _depth(self, block: Block) -> int:
+        """How many blocks of each chain are read ahead."""
+        return AHEAD if len(self.where.mine(block.number)) == 1 else 1
 
     def _used(self, block: Block) -> int:
         """Batches drawn from a block: the same number in every chain."""

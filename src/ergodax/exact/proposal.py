@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.data.arrays import needs_memory
+from ergodax.data.source import Source
 from ergodax.recipe.operators import Operator
 from ergodax.target.mode import Mode
 from ergodax.target.posterior import Posterior
@@ -34,13 +36,15 @@ def check_posterior(posterior: Any) -> Posterior:
     """Refuse what has no rows to draw.
 
     Raises:
-        TypeError: not a Posterior.
+        TypeError: not a Posterior, or its data are a source.
     """
     if not isinstance(posterior, Posterior):
         raise TypeError(
             f"posterior must be an ex.Posterior (a prior, a likelihood, data), not {posterior!r}. "
             "Without data there is nothing to draw subsets of: use ex.hmc."
         )
+    if isinstance(posterior.data, Source):
+        raise TypeError(needs_memory("a test of each proposal on any of the rows"))
     return posterior
 
 

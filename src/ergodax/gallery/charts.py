@@ -1,14 +1,14 @@
 """The few kinds of chart that notebooks draw.
 
 Columns of a table are the titles of axes, and values of `by` the entries of legends, so they are
-named for readers. Charts are layered with `+` and set out by `beside` or `above`, which give them
-their theme.
+named for readers. Charts are layered with `+` and set out by `beside` or `above`.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from ergodax.gallery.theme import (
@@ -26,6 +26,8 @@ from ergodax.gallery.theme import (
     beside,
     mixed,
 )
+
+ORDER = "place"  # the column of a row's number
 
 __all__ = [
     "BLUE", "EXACT", "GREEN", "GREY", "HEIGHT", "ORANGE", "PALETTE", "PURPLE", "RED", "WIDTH",
@@ -85,7 +87,7 @@ def lines(
     encoding: dict[str, Any] = _axes(x, y, scale(log_x, x_range), scale(log_y, y_range))
     if by is None:
         colour = colours if isinstance(colours, str) else BLUE
-        encoding["color"] = alt.value(colour)
+        encoding["color"] = alt.ColorValue(colour)
     else:
         names = list(dict.fromkeys(table[by]))
         encoding["color"] = _colour(by, names, colours)
@@ -96,9 +98,8 @@ def lines(
             )
     if detail is not None:
         encoding["detail"] = alt.Detail(field=detail, type="nominal")
-    # Points are joined as they come: a path may turn back.
     mark = {"strokeWidth": width, "clip": True}
-    return _chart(table, title).mark_line(**mark).encode(order=alt.value(0), **encoding)
+    return _joined(table, title).mark_line(**mark).encode(**encoding)
 
 
 def threads(
@@ -136,9 +137,7 @@ def threads(
     style = {"color": colour, "opacity": opacity, "strokeDash": list(dash)}
     mark = {"strokeWidth": 1.0, "clip": True, **style}
     detail = alt.Detail(field=by, type="nominal")
-    return (
-        _chart(table, title).mark_line(**mark).encode(detail=detail, order=alt.value(0), **encoding)
-    )
+    return _joined(table, title).mark_line(**mark).encode(detail=detail, **encoding)
 
 
 def points(
@@ -174,7 +173,7 @@ def points(
     """
     encoding: dict[str, Any] = _axes(x, y, scale(log_x, x_range), scale(log_y, y_range))
     if by is None:
-        encoding["color"] = alt.value(colours if isinstance(colours, str) else BLUE)
+        encoding["color"] = alt.ColorValue(colours if isinstance(colours, str) else BLUE)
     else:
         encoding["color"] = _colour(by, list(dict.fromkeys(table[by])), colours)
     mark = {"size": size, "opacity": opacity, "filled": True, "clip": True}
@@ -203,7 +202,7 @@ def bars(
     across = alt.X(field="left", type="quantitative", title=x, scale=scale(within=x_range))
     up = alt.Y(field="density", type="quantitative", scale=scale(within=y_range))
     filled = _chart(table, title).mark_rect(color=colour, opacity=0.45, clip=True, stroke=None)
-    return filled.encode(x=across, x2="right", y=up, y2=alt.datum(0.0))
+    return filled.encode(x=across, x2=alt.X2(field="right"), y=up, y2=alt.Y2Datum(0.0))
 
 
 def density_and_histogram(table: pd.DataFrame, curve: pd.DataFrame, x: str, **options: Any) -> Any:
@@ -248,7 +247,7 @@ def shades(
     filled = filled.assign(**{shade: [mixed(colour, share) for share in depth]})
     paint = {"field": shade, "type": "nominal", "scale": None}
     cells = _chart(filled, title).mark_rect(clip=True, strokeWidth=0.7)
-    ends = {"x2": f"{x} end", "y2": f"{y} end"}
+    ends = {"x2": alt.X2(field=f"{x} end"), "y2": alt.Y2(field=f"{y} end")}
     return cells.encode(fill=alt.Fill(**paint), stroke=alt.Stroke(**paint), **ends, **axes)
 
 
@@ -261,6 +260,12 @@ def level(y: float, *, colour: str = EXACT) -> alt.Chart:
     """
     rule = alt.Chart(pd.DataFrame({"level": [y]})).mark_rule(color=colour, strokeDash=[5, 4])
     return rule.encode(y=alt.Y(field="level", type="quantitative"))
+
+
+def _joined(table: pd.DataFrame, title: str) -> alt.Chart:
+    """Points are joined as they come, not from left to right: a path may turn back."""
+    order = alt.Order(field=ORDER, type="quantitative")
+    return _chart(table.assign(**{ORDER: np.arange(len(table))}), title).encode(order=order)
 
 
 def _chart(table: pd.DataFrame, title: str) -> alt.Chart:
@@ -276,7 +281,7 @@ def _axes(x: str, y: str, across: alt.Scale, up: alt.Scale) -> dict[str, Any]:
 
 def _colour(by: str, names: list[str], colours: Mapping[str, str] | str | None) -> Any:
     if isinstance(colours, str):
-        return alt.value(colours)
+        return alt.ColorValue(colours)
     chosen = [(colours or {}).get(n, PALETTE[k % len(PALETTE)]) for k, n in enumerate(names)]
     palette = alt.Scale(domain=names, range=chosen)
     return alt.Color(field=by, type="nominal", title=None, scale=palette)

@@ -51,9 +51,10 @@ def named_bars(
     )
 
 
-def in_order(chart: alt.Chart) -> alt.Chart:
-    """The chart with lines that join points as they come, and not from left to right."""
-    return chart.encode(order=alt.value(None))
+def room(*columns: pd.Series) -> tuple[float, float]:
+    """The ends of a logarithmic axis that has these numbers, with some room beyond them."""
+    lows, highs = zip(*((column.min(), column.max()) for column in columns), strict=True)
+    return 0.85 * float(min(lows)), 1.15 * float(max(highs))
 
 
 def symmetric_log(chart: alt.Chart, x: str, within: tuple[float, float], unit: float) -> alt.Chart:

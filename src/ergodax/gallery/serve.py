@@ -77,19 +77,22 @@ def serve(
         figure: whose page; None for the index.
 
     Raises:
-        ValueError: no such figure, or an address that can't be listened on.
+        ValueError: no such figure, not a port, or an address that can't be listened on.
     """
     path = "" if figure is None else f"{find(figure).slug}/"
+    if not 0 <= port < 2**16:
+        raise ValueError(f"port must lie in [0, 65535], not {port}. Try 8000, or 0 for any.")
     try:
         listening = socket.create_server((host, port))
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ValueError(
             f"can't listen on port {port} of {host}: {error}. Try --port 0, for any that is free."
         ) from error
+    settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
+    server = uvicorn.Server(uvicorn.Config(application(), **settings))
     address = f"http://{host}:{listening.getsockname()[1]}/{path}"
     print(f"gallery: {address} (Ctrl-C ends it)", flush=True)
     if open_browser:  # in a thread, since some browsers return only when they are closed
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(uvicorn.Config(application(), **settings)).run(sockets=[listening])
+        server.run(sockets=[listening])

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
+from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account, Inference, error_table
@@ -31,6 +32,7 @@ LARGEST_R_HAT = 1.02
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 DRAWS = 1_000  # of the first round, all chains together
 LEAST = 0.1  # of the draws so far, that a round has at least
+INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 NUMBERS = 2**28  # that the draws may have, all chains together
 
 
@@ -72,7 +74,7 @@ def infer(
         An Inference: draws, error table, decisions with their reasons. `print` it.
 
     Raises:
-        TypeError: not a target.
+        TypeError: not a target, or data that are a source.
         ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
             be evaluated or is not finite at `init`.
         DivergenceError: chains left the finite numbers however short the step.
@@ -86,6 +88,7 @@ def infer(
     """
     if not isinstance(target, AbstractTarget):
         raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+    check_resident(target, "ex.infer", INSTEAD)
     if not accuracy > 0:
         raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")
     if num_chains < 2:

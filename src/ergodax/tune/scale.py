@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.coordinates import Coordinates, unflattened
@@ -32,7 +33,11 @@ def round_coordinates(target: AbstractTarget, mode: PyTree, *, key: PRNGKeyArray
         target: with data or without.
         mode: of the target, or near it.
         key: for rows and draws.
+
+    Raises:
+        TypeError: data that are a source.
     """
+    check_resident(target, "tune.round_coordinates", "a subset: source.subset(10_000)")
     small = tree.size(tree.freeze(mode)) <= LARGEST_AVERAGED
     if isinstance(target, Posterior) and small:
         try:

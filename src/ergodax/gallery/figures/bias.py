@@ -17,7 +17,7 @@ from ergodax.gallery.figures.autoregression import Errors, errors, variance
 from ergodax.gallery.figures.sweep import side_by_side
 
 NUM_DATA, PRIOR_VARIANCE = 64, 100.0
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+BATCH_SIZES = (1, 4, 16, 64)
 LEAST, MOST = 0.003, 1.0  # steps, in units of the posterior's variance
 STEPS = np.geomspace(LEAST, MOST, 10)  # of the chains
 FINE = np.geomspace(LEAST, MOST, 81)  # of the exact curves

@@ -7,6 +7,7 @@ rows all the same.
 
 import dataclasses
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
 import jax
@@ -140,12 +141,14 @@ def run(num_data: int, step: float, seed: int) -> Comparison:
         step: of SGLD, in units of the inverse of the largest curvature, below 2.
         seed: of everything random but the data.
     """
-    runs = {
-        SGLD: _by_sgld(num_data, step, seed),
-        NOGIN: _by_nogin(num_data, seed),
-        NUTS: _by_nuts(num_data, seed),
-    }
-    return Comparison(num_data, exact(num_data), runs)
+    truth, _ = exact(num_data), _round(num_data)  # what they share
+    with ThreadPoolExecutor() as pool:  # the first time their programs are compiled side by side
+        runs = {
+            SGLD: pool.submit(_by_sgld, num_data, step, seed),
+            NOGIN: pool.submit(_by_nogin, num_data, seed),
+            NUTS: pool.submit(_by_nuts, num_data, seed),
+        }
+    return Comparison(num_data, truth, {name: run.result() for name, run in runs.items()})
 
 
 def posterior(num_data: int) -> ex.Posterior:

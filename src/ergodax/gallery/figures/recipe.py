@@ -19,82 +19,65 @@ TARGET = ex.targets.banana()
 X, Y = (-3.2, 3.2), (-2.4, 1.6)  # what is shown of the plane
 RIEMANNIAN = "Riemannian"
 
+ROTATION = np.array([[0.0, 1.0], [-1.0, 0.0]])
+
 Variables = dict[str, Array]
 
 
-class Overdamped(eqx.Module):
+def overdamped(strength: float, curl: float) -> ex.Recipe:
     """z = position, H = U, D = d I, Q = c [[0, 1], [-1, 0]]."""
-
-    strength: Array
-    curl: Array
-
-    def diffusion_of(self, z: Variables) -> dict:
-        """D."""
-        return {"position": ex.Scalar(self.strength)}
-
-    def curl_of(self, z: Variables) -> dict:
-        """Q."""
-        return {("position", "position"): ex.Dense(_rotation(self.curl))}
-
-    def recipe(self) -> ex.Recipe:
-        """H, D and Q."""
-        return ex.Recipe(self.diffusion_of, self.curl_of)
+    return ex.dynamics.irreversible_langevin(curl * ROTATION, strength)
 
 
-class Underdamped(eqx.Module):
-    """z = (position, momentum), H = U + r^2 / 2, D = diag(0, d I), Q = c [[0, -I], [I, 0]]."""
-
-    strength: Array
-    curl: Array
+class _Momentum(eqx.Module):
+    strength: ex.Scalar
+    curl: ex.Scalar
 
     def auxiliary(self, key: PRNGKeyArray, position: Array) -> Variables:
-        """A momentum of N(0, I)."""
         return {"momentum": ex.normal_like(key, position)}
 
     def energy(self, z: Variables) -> Float[Array, ""]:
-        """What H has beyond U."""
         return 0.5 * jnp.sum(z["momentum"] ** 2)
 
-    def diffusion_of(self, z: Variables) -> dict:
-        """D."""
-        return {"momentum": ex.Scalar(self.strength)}
+    def diffusion(self, z: Variables) -> dict:
+        return {"momentum": self.strength}
 
-    def curl_of(self, z: Variables) -> dict:
-        """Q."""
-        return {("momentum", "position"): ex.Scalar(self.curl)}
-
-    def recipe(self) -> ex.Recipe:
-        """H, D and Q."""
-        return ex.Recipe(self.diffusion_of, self.curl_of, self.energy, self.auxiliary)
+    def turning(self, z: Variables) -> dict:
+        return {("momentum", "position"): self.curl}
 
 
-class Riemannian(eqx.Module):
-    """z = position, H = U, D = d G^-1(x), Q = c [[0, 1], [-1, 0]].
+def with_momentum(strength: float, curl: float) -> ex.Recipe:
+    """z = (position, momentum r), H = U + r^2 / 2, D = diag(0, d I), Q = c [[0, -I], [I, 0]]."""
+    parts = _Momentum(ex.Scalar(strength), ex.Scalar(curl))
+    return ex.Recipe(parts.diffusion, parts.turning, parts.energy, parts.auxiliary)
+
+
+class _Riemannian(eqx.Module):
+    strength: Float[Array, ""]
+    rotation: ex.Dense
+
+    def diffusion(self, z: Variables) -> dict:
+        x = z["position"][0]
+        one = jnp.ones_like(x)
+        rows = [[one, 0.5 * x], [0.5 * x, 0.0625 + 0.25 * x**2]]
+        inverse = jnp.stack([jnp.stack(row) for row in rows])
+        return {"position": ex.Dense(self.strength.astype(x.dtype) * inverse)}
+
+    def turning(self, z: Variables) -> dict:
+        return {("position", "position"): self.rotation}
+
+
+def riemannian(strength: float, curl: float) -> ex.Recipe:
+    """z = position, H = U, D = d G^-1(x), Q = c [[0, 1], [-1, 0]]; Gamma by differentiation.
 
     The valley is where 4 (y + 1.2) = x^2. With J = (-2 x, 4) the gradient of the difference and
     e = (1, 0), G = e e^T + J^T J, whose inverse is a polynomial; Gamma = div D = d (0, 1/2).
     """
-
-    strength: Array
-    curl: Array
-
-    def diffusion_of(self, z: Variables) -> dict:
-        """D."""
-        x = z["position"][0]
-        one = jnp.ones_like(x)
-        inverse = jnp.stack([jnp.stack([one, 0.5 * x]), jnp.stack([0.5 * x, 0.0625 + 0.25 * x**2])])
-        return {"position": ex.Dense(self.strength.astype(x.dtype) * inverse)}
-
-    def curl_of(self, z: Variables) -> dict:
-        """Q."""
-        return {("position", "position"): ex.Dense(_rotation(self.curl))}
-
-    def recipe(self) -> ex.Recipe:
-        """H, D and Q; Gamma is found by differentiation."""
-        return ex.Recipe(self.diffusion_of, self.curl_of)
+    parts = _Riemannian(jnp.asarray(float(strength)), ex.Dense(curl * ROTATION))
+    return ex.Recipe(parts.diffusion, parts.turning)
 
 
-RECIPES = {"overdamped": Overdamped, "with momentum": Underdamped, RIEMANNIAN: Riemannian}
+RECIPES = {"overdamped": overdamped, "with momentum": with_momentum, RIEMANNIAN: riemannian}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +107,7 @@ def run(
         seed: of everything random.
         gamma: whether Gamma = div(D + Q) is in the drift, as it must.
     """
-    numbers = jnp.asarray(strength, float), jnp.asarray(curl, float)
-    recipe = RECIPES[name](*numbers).recipe()
+    recipe = RECIPES[name](strength, curl)
     if not gamma:
         recipe = ex.dynamics.without_correction(recipe)
     kernel = ex.euler_maruyama(recipe, ex.FullGradient(TARGET), step_size, semi_implicit=True)
@@ -194,8 +176,3 @@ def marginal_table(coordinate: int) -> pd.DataFrame:
 def _potential(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     both = jnp.asarray(np.stack([x.ravel(), y.ravel()], axis=1))
     return np.asarray(jax.vmap(TARGET.potential)(both), float).reshape(x.shape)
-
-
-def _rotation(curl: Array) -> Float[Array, "2 2"]:
-    zero = jnp.zeros_like(curl)
-    return jnp.stack([jnp.stack([zero, curl]), jnp.stack([-curl, zero])])

@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Bias, variance and the step size")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, marks, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("bias")
         + r"""
@@ -41,7 +41,7 @@ means alone sees nothing of all this.
 
 
 @app.cell
-def controls(bias, mo):
+def _controls(bias, mo):
     step = mo.ui.slider(
         steps=[0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0],
         value=0.1,
@@ -55,7 +55,7 @@ def controls(bias, mo):
         show_value=True,
     )
     batch = mo.ui.slider(
-        steps=list(bias.BATCH_SIZES), value=8, label="batch size $n$", show_value=True
+        steps=list(bias.BATCH_SIZES), value=4, label="batch size $n$", show_value=True
     )
     quantity = mo.ui.dropdown(list(bias.QUANTITIES), value="variance", label="average of")
     again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
@@ -64,37 +64,36 @@ def controls(bias, mo):
 
 
 @app.cell
-def compute(again, batch, bias, step):
+def _compute(again, batch, bias, step):
     result = bias.run(batch.value, step.value, again.value)
     return (result,)
 
 
 @app.cell
-def picture(batch, bias, charts, length, marks, mo, quantity, result):
+def _picture(batch, bias, charts, length, marks, mo, quantity, result):
     what, steps = quantity.value, length.value
     parts = {"total": charts.EXACT, "spread": charts.BLUE, "bias": charts.ORANGE}
     log = {"log_x": True, "log_y": True, "x_range": (0.9 * bias.LEAST, 1.1 * bias.MOST)}
+    exact, measured = result.by_step(steps, what), result.measured_by_step(steps, what)
+    log["y_range"] = marks.room(exact["error"], measured["error"])
     by_step = (
         charts.lines(
-            result.by_step(steps, what), "step size", "error", "part", colours=parts, **log,
+            exact, "step size", "error", "part", colours=parts, **log,
             title=f"Error of the {what} after {steps} steps",
         )
-        + charts.points(
-            result.measured_by_step(steps, what), "step size", "error", colours=charts.GREY,
-            size=50.0, **log,
-        )
+        + charts.points(measured, "step size", "error", colours=charts.GREY, size=50.0, **log)
         + marks.upright("step size", result.step)
     )  # fmt: skip
     log["x_range"] = (0.9 * bias.SHORTEST, 1.1 * bias.LONGEST)
     colours = {"this step size": charts.EXACT, "best for each length": charts.GREEN}
+    exact, measured = result.by_length(what), result.measured_by_length(what)
+    log["y_range"] = marks.room(exact["error"], measured["error"])
     by_length = (
         charts.lines(
-            result.by_length(what), "steps", "error", "with", colours=colours,
-            dashed=["best for each length"], **log, title=f"Error at step size {result.step:g}",
+            exact, "steps", "error", "with", colours=colours, dashed=["best for each length"],
+            **log, title=f"Error at step size {result.step:g}",
         )
-        + charts.points(
-            result.measured_by_length(what), "steps", "error", colours=charts.GREY, size=50.0, **log
-        )
+        + charts.points(measured, "steps", "error", colours=charts.GREY, size=50.0, **log)
         + marks.upright("steps", steps)
     )  # fmt: skip
     found, error = result.measured_bias()
@@ -113,7 +112,7 @@ def picture(batch, bias, charts, length, marks, mo, quantity, result):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Brownian paths")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("brownian")
         + r"""
@@ -39,7 +39,7 @@ variations close in on the line.
 
 
 @app.cell
-def controls(mo):
+def _controls(mo):
     paths = mo.ui.slider(
         steps=[4, 8, 16, 32, 64, 128, 256], value=64, label="paths", show_value=True
     )
@@ -54,7 +54,7 @@ def controls(mo):
 
 
 @app.cell
-def picture(again, brownian, charts, diffusion, mo, paths, pieces, time):
+def _picture(again, brownian, charts, diffusion, mo, paths, pieces, time):
     result = brownian.run(diffusion.value, time.value, paths.value, again.value)
     far = 3.2 * result.exact_spread
     left = charts.threads(
@@ -88,7 +88,7 @@ def picture(again, brownian, charts, diffusion, mo, paths, pieces, time):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="A law that moves")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("fokker_planck")
         + r"""
@@ -39,7 +39,7 @@ temperature changes the width and nothing else.
 
 
 @app.cell
-def controls(mo):
+def _controls(mo):
     time = mo.ui.slider(0.1, 3.0, 0.1, value=0.8, label="time $t$", show_value=True)
     friction = mo.ui.slider(0.2, 3.0, 0.1, value=1.0, label=r"friction $\gamma$", show_value=True)
     temperature = mo.ui.slider(0.1, 2.0, 0.1, value=0.5, label="temperature $T$", show_value=True)
@@ -50,7 +50,7 @@ def controls(mo):
 
 
 @app.cell
-def picture(again, charts, fokker_planck, friction, mo, start, temperature, time):
+def _picture(again, charts, fokker_planck, friction, mo, start, temperature, time):
     law = fokker_planck.run(time.value, friction.value, temperature.value, start.value, again.value)
     left = charts.shades(
         law.picture_table(), "time", "x", "density", y_range=(-5.0, 5.0), title="The law in time"
@@ -74,7 +74,7 @@ def picture(again, charts, fokker_planck, friction, mo, start, temperature, time
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

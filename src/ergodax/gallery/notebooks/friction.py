@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="How much friction")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, marks, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("friction")
         + r"""
@@ -42,7 +42,7 @@ nothing.
 
 
 @app.cell
-def controls(friction, mo):
+def _controls(friction, mo):
     noise = mo.ui.slider(0, 40, 2, value=10, label="gradient noise $V$", show_value=True)
     step = mo.ui.slider(0.02, 0.15, 0.01, value=0.1, label="step size $h$", show_value=True)
     rate = mo.ui.slider(
@@ -57,13 +57,13 @@ def controls(friction, mo):
 
 
 @app.cell
-def compute(again, friction, noise, rate, step):
+def _compute(again, friction, noise, rate, step):
     result = friction.run(step.value, noise.value, rate.value, again.value)
     return (result,)
 
 
 @app.cell
-def picture(charts, friction, marks, mo, result):
+def _picture(charts, friction, marks, mo, result):
     ends = (0.9 * friction.LEAST, 1.1 * friction.MOST)
     colours = {
         friction.COMPENSATED: charts.BLUE,
@@ -72,21 +72,21 @@ def picture(charts, friction, marks, mo, result):
     }
     kinds = {"mean": charts.GREEN, "variance": charts.PURPLE}
     log = {"log_x": True, "log_y": True, "x_range": ends}
+    exact, measured = result.exact_errors(), result.measured_errors()
+    log["y_range"] = marks.room(exact["error"], measured["error"])
     errors = charts.lines(
-        result.exact_errors(), "friction", "error", "sampler", colours=colours, **log,
+        exact, "friction", "error", "sampler", colours=colours, **log,
         title=f"Error of the variance after {friction.STEPS} steps",
-    ) + charts.points(
-        result.measured_errors(), "friction", "error", "sampler", colours=colours, **log
-    )  # fmt: skip
+    ) + charts.points(measured, "friction", "error", "sampler", colours=colours, **log)  # fmt: skip
     if ends[0] < result.least_friction < ends[1]:
         errors = errors + marks.upright("friction", result.least_friction)
     wait = "steps to an effective draw"
+    exact, measured = result.exact_times(), result.measured_times()
+    log["y_range"] = marks.room(exact[wait], measured[wait])
     times = charts.lines(
-        result.exact_times(), "friction", wait, "of", colours=kinds, **log,
+        exact, "friction", wait, "of", colours=kinds, **log,
         title="Autocorrelation time, compensated",
-    ) + charts.points(
-        result.measured_times(), "friction", wait, "of", colours=kinds, **log
-    )  # fmt: skip
+    ) + charts.points(measured, "friction", wait, "of", colours=kinds, **log)  # fmt: skip
     traces = charts.lines(
         result.traces(), "step", "x", "sampler", colours=colours, width=1.3,
         title=f"One chain of each at friction {result.friction:g}",
@@ -115,7 +115,7 @@ def picture(charts, friction, marks, mo, result):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Into the neck of the funnel")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, marks, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("funnel")
         + r"""
@@ -40,7 +40,7 @@ each $v$.
 
 
 @app.cell
-def controls(mo):
+def _controls(mo):
     step = mo.ui.slider(
         steps=[0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15],
         value=0.05,
@@ -54,13 +54,13 @@ def controls(mo):
 
 
 @app.cell
-def compute(again, funnel, step, width):
+def _compute(again, funnel, step, width):
     result = funnel.run(step.value, width.value, again.value)
     return (result,)
 
 
 @app.cell
-def picture(charts, funnel, marks, mo, result):
+def _picture(charts, funnel, marks, mo, result):
     colours = {
         "exact": charts.EXACT, funnel.SGLD: charts.ORANGE, funnel.SGRLD: charts.BLUE,
         funnel.RMHMC: charts.GREEN,
@@ -83,8 +83,10 @@ def picture(charts, funnel, marks, mo, result):
             )
         return both
 
+    densities = result.densities()
+    top = 1.08 * float(densities["density"].max())
     laws = charts.lines(
-        result.densities(), "v", "density", "sampler", colours=colours, title="Law of v"
+        densities, "v", "density", "sampler", colours=colours, y_range=(0.0, top), title="Law of v"
     ) + marks.upright("v", funnel.NECK)
     rows = "\n".join(
         f"| {row['sampler']} | {row['P(v < -2)']:.4f} ± {row['standard error']:.4f} "
@@ -105,7 +107,7 @@ def picture(charts, funnel, marks, mo, result):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

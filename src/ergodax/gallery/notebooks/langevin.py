@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Langevin dynamics between two wells"
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("langevin")
         + r"""
@@ -39,7 +39,7 @@ its chains stand larger steps.
 
 
 @app.cell
-def controls(langevin, mo):
+def _controls(langevin, mo):
     target = mo.ui.dropdown(list(langevin.TARGETS), value="double well", label="target")
     step_size = mo.ui.slider(
         steps=[0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.12],
@@ -54,7 +54,7 @@ def controls(langevin, mo):
 
 
 @app.cell
-def picture(again, charts, langevin, mo, step_size, target, temperature):
+def _picture(again, charts, langevin, mo, step_size, target, temperature):
     wells = langevin.run(target.value, step_size.value, temperature.value, again.value)
     left = charts.threads(
         wells.path_table(), "step", "x", "path", colour=charts.BLUE, opacity=0.6,
@@ -85,7 +85,7 @@ def picture(again, charts, langevin, mo, step_size, target, temperature):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Beside NUTS")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, marks, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("nuts")
         + r"""
@@ -41,7 +41,7 @@ $N$ rows are 1000 different ones, each $N / 1000$ times, so that one program ser
 
 
 @app.cell
-def controls(mo, nuts):
+def _controls(mo, nuts):
     size = mo.ui.slider(steps=list(nuts.SIZES), value=1000, label="rows $N$", show_value=True)
     step = mo.ui.slider(
         steps=[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5],
@@ -55,22 +55,20 @@ def controls(mo, nuts):
 
 
 @app.cell
-def compute(again, nuts, size, step):
+def _compute(again, nuts, size, step):
     result = nuts.run(size.value, step.value, again.value)
     return (result,)
 
 
 @app.cell
-def picture(charts, marks, mo, nuts, result):
+def _picture(charts, marks, mo, nuts, result):
     colours = {
         "exact": charts.EXACT, nuts.SGLD: charts.ORANGE, nuts.NOGIN: charts.BLUE,
         nuts.NUTS: charts.GREEN,
     }  # fmt: skip
-    laws = marks.in_order(
-        charts.lines(
-            result.ellipses(), "intercept", "slope", "law", colours=colours, dashed=["exact"],
-            title=f"Two standard deviations of each law, N = {result.num_data:,}",
-        )
+    laws = charts.lines(
+        result.ellipses(), "intercept", "slope", "law", colours=colours, dashed=["exact"],
+        title=f"Two standard deviations of each law, N = {result.num_data:,}",
     )  # fmt: skip
     for name in result.runs:
         laws = laws + charts.points(
@@ -100,7 +98,7 @@ def picture(charts, marks, mo, nuts, result):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

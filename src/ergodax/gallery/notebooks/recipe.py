@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Two matrices make a sampler")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("recipe")
         + r"""
@@ -47,7 +47,7 @@ size. With $c = 0$ the momentum is cut off from the position, which then stays w
 
 
 @app.cell
-def controls(mo):
+def _controls(mo):
     strength = mo.ui.slider(
         steps=[0.1, 0.2, 0.5, 1.0, 2.0, 4.0], value=1.0, label="strength $d$", show_value=True
     )
@@ -65,7 +65,7 @@ def controls(mo):
 
 
 @app.cell
-def picture(again, charts, curl, gamma, mo, recipe, step_size, strength):
+def _picture(again, charts, curl, gamma, mo, recipe, step_size, strength):
     numbers = strength.value, curl.value, step_size.value, again.value
     runs = {name: recipe.run(name, *numbers, gamma.value) for name in recipe.RECIPES}
 
@@ -112,7 +112,7 @@ def picture(again, charts, curl, gamma, mo, recipe, step_size, strength):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

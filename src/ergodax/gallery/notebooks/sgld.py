@@ -7,7 +7,7 @@ app = marimo.App(width="medium", app_title="Stochastic gradients and decreasing 
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
     from ergodax.gallery import charts, pages
@@ -17,7 +17,7 @@ def imports():
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("sgld")
         + r"""
@@ -41,7 +41,7 @@ comes right, and neighbouring draws are nearly equal. All chains start at the po
 
 
 @app.cell
-def controls(mo, sgld):
+def _controls(mo, sgld):
     batch_size = mo.ui.slider(
         steps=list(sgld.BATCH_SIZES), value=8, label="batch size $n$", show_value=True
     )
@@ -58,7 +58,7 @@ def controls(mo, sgld):
 
 
 @app.cell
-def picture(again, batch_size, charts, mo, power, relative_step, sgld):
+def _picture(again, batch_size, charts, mo, power, relative_step, sgld):
     variants = sgld.run(relative_step.value, batch_size.value, power.value, again.value)
     colours = {
         sgld.FULL: charts.BLUE, sgld.BATCH: charts.ORANGE, sgld.FALLING: charts.GREEN,
@@ -97,7 +97,7 @@ def picture(again, batch_size, charts, mo, power, relative_step, sgld):
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 

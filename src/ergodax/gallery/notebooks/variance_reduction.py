@@ -7,17 +7,17 @@ app = marimo.App(width="medium", app_title="Gradients with less noise")
 
 
 @app.cell
-def imports():
+def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, pages
+    from ergodax.gallery import charts, marks, pages
     from ergodax.gallery.figures import variance_reduction
 
-    return charts, mo, pages, variance_reduction
+    return charts, marks, mo, pages, variance_reduction
 
 
 @app.cell
-def text(mo, pages):
+def _text(mo, pages):
     mo.md(
         pages.heading("variance_reduction")
         + r"""
@@ -38,7 +38,7 @@ posterior standard deviations; with small batches and long steps only the plain 
 
 
 @app.cell
-def controls(mo, variance_reduction):
+def _controls(mo, variance_reduction):
     distance = mo.ui.slider(0, 40, 2, value=20, label="start, in posterior sds", show_value=True)
     step = mo.ui.slider(
         steps=[0.01, 0.02, 0.03, 0.05, 0.1, 0.2], value=0.05, label="step size", show_value=True
@@ -55,7 +55,7 @@ def controls(mo, variance_reduction):
 
 
 @app.cell
-def picture(again, batch, charts, distance, mo, period, step, variance_reduction):
+def _picture(again, batch, charts, distance, marks, mo, period, step, variance_reduction):
     result = variance_reduction.run(
         batch.value, step.value, period.value, float(distance.value), again.value
     )
@@ -64,9 +64,11 @@ def picture(again, batch, charts, distance, mo, period, step, variance_reduction
         "exact": charts.EXACT, plain: charts.ORANGE, centred: charts.BLUE, svrg: charts.GREEN,
         saga: charts.PURPLE,
     }  # fmt: skip
-    noise = charts.lines(
-        result.noise(), "step", "variance of the gradient", "estimator", colours=colours,
-        log_y=True, width=1.5, title="Noise, in units of a plain batch at the mode",
+    noise = result.noise()
+    along = charts.lines(
+        noise, "step", "variance of the gradient", "estimator", colours=colours, log_y=True,
+        y_range=marks.room(noise["variance of the gradient"]), width=1.5,
+        title="Noise, in units of a plain batch at the mode",
     )  # fmt: skip
     laws = charts.lines(
         result.laws(), "coefficient", "density", "estimator", colours=colours,
@@ -81,7 +83,7 @@ def picture(again, batch, charts, distance, mo, period, step, variance_reduction
     )
     mo.vstack(
         [
-            charts.beside(noise, laws),
+            charts.beside(along, laws),
             mo.md(
                 "| estimator | variance of the gradient | sd (posterior: 1) | exact sd of the "
                 "chain | gradients a step |\n|---|---|---|---|---|\n" + rows
@@ -92,7 +94,7 @@ def picture(again, batch, charts, distance, mo, period, step, variance_reduction
 
 
 @app.cell
-def code(mo):
+def _code(mo):
     mo.md(r"""
 ## The same in code
 
