@@ -137,6 +137,6 @@ def test_data_on_disk_are_refused(tmp_path, key):
     np.save(tmp_path / "x.npy", np.ones((3000, 2), np.float32))
     source = ex.data.npy(tmp_path / "x.npy", block_rows=100)
     posterior = ex.Posterior(lambda w: -w @ w, lambda w, x: -(w @ x), source)
-    for refuse in (ex.infer, tune.round_coordinates):
+    for refuse in (ex.infer, round_coordinates):
         with pytest.raises(TypeError, match="needs all data in memory, but .* a source"):
             refuse(posterior, jnp.zeros(2), key=key)
