@@ -1,5 +1,6 @@
 """The mode of a posterior, where whitening and control variates are centred."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,11 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.data.source import Source
-from ergodax.haste import in_haste
+from ergodax.target import passes
 from ergodax.target.base import AbstractTarget
-from ergodax.target.passes import minimise
+from ergodax.target.minimise import minimise
 
-FEW_CELLS = 2**20  # of the data, which are passed over sooner than the program is optimised
+TOLERANCE = 1e-4
 
 
 class Mode(eqx.Module):
@@ -45,7 +46,7 @@ def find_mode(
     position: PyTree,
     *,
     max_iterations: int = 500,
-    tolerance: float = 1e-4,
+    tolerance: float = TOLERANCE,
 ) -> Mode:
     """Minimise the potential by L-BFGS with full gradients (optax).
 
@@ -64,35 +65,50 @@ def find_mode(
     """
     position = tree.freeze(position)
     if isinstance(getattr(target, "data", None), Source):
-        enough = lambda value: _enough(tolerance, value, position)  # noqa: E731
-        found = minimise(target, position, enough, max_iterations)
-        number = lambda x: jnp.asarray(x, tree.result_dtype(position))  # noqa: E731
-        return Mode(
-            tree.thaw(found.position),
-            number(found.potential),
-            number(found.gradient_norm),
-            jnp.int32(found.iterations),
-            jnp.int32(found.passes),
-            jnp.array(found.gradient_norm <= enough(found.potential)),
-        )
-    cells = getattr(target, "num_data", np.inf) * tree.size(position)
-    # Within another program it is compiled as that is.
-    alone = not any(map(tree.is_traced, jax.tree.leaves((target, position))))
-    descend = _descend_in_haste if alone and cells < FEW_CELLS else _descend
-    return descend(target, position, max_iterations, tolerance)
+        return _mode_of_source(target, position, max_iterations, tolerance)
+    return _resident_mode(target, position, max_iterations, tolerance)
 
 
+def _mode_of_source(
+    posterior: Any, position: PyTree, max_iterations: int, tolerance: float
+) -> Mode:
+    flat, unravel = tree.ravel(position)
+    place = lambda x: unravel(jnp.asarray(x, flat.dtype))  # noqa: E731
+
+    def function(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = passes.value_and_gradient(posterior, place(x))
+        return float(value), np.asarray(tree.ravel(gradient)[0], np.float64)
+
+    found = minimise(
+        function,
+        np.asarray(flat, np.float64),
+        enough(tolerance, position),
+        max_iterations,
+        float(jnp.finfo(flat.dtype).eps),
+    )
+    number = lambda x: jnp.asarray(x, tree.result_dtype(position))  # noqa: E731
+    return Mode(
+        tree.thaw(place(found.position)),
+        number(found.potential),
+        number(found.gradient_norm),
+        jnp.int32(found.iterations),
+        jnp.int32(found.evaluations),
+        jnp.array(found.converged),
+    )
+
+
+@eqx.filter_jit
 def _resident_mode(
     target: AbstractTarget, position: PyTree, max_iterations: int, tolerance: float
 ) -> Mode:
-    optimiser = optax.lbfgs()
+    optimiser, small = optax.lbfgs(), enough(tolerance, position)
     value_and_gradient = optax.value_and_grad_from_state(target.potential)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         _, state, gradient, count, _ = carry
         value = optax.tree.get(state, "value")
-        enough = _enough(tolerance, value, position)
-        return (count == 0) | ((count < max_iterations) & (tree.norm(gradient) > enough))
+        steep = tree.norm(gradient) > small(value)
+        return (count == 0) | ((count < max_iterations) & steep)
 
     def improve(carry: tuple) -> Any:
         x, state, _, count, cost = carry
@@ -112,14 +128,15 @@ def _resident_mode(
         x, state, gradient, count, cost = lax.while_loop(unfinished, improve, start)
     value = optax.tree.get(state, "value")
     norm = tree.norm(gradient)
-    enough = _enough(tolerance, value, position)
-    return Mode(tree.thaw(x), value, norm, count, cost, norm <= enough)
+    return Mode(tree.thaw(x), value, norm, count, cost, norm <= small(value))
 
 
-_descend = eqx.filter_jit(_resident_mode)
-_descend_in_haste = in_haste(_resident_mode)
+def enough(tolerance: float, position: PyTree) -> Callable[[Any], Any]:
+    """The norm of the gradient that will do, as a function of the potential.
 
-
-def _enough(tolerance: Any, value: Any, position: PyTree) -> Any:
-    """The norm of the gradient that will do."""
-    return tolerance * (1.0 + jnp.sqrt(jnp.abs(value) * tree.size(position)))
+    Args:
+        tolerance: see `find_mode`.
+        position: for the dimension.
+    """
+    size = tree.size(position)
+    return lambda value: tolerance * (1.0 + (abs(value) * size) ** 0.5)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
@@ -11,7 +12,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.haste import in_haste
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import find_mode
+from ergodax.target.minimise import Minimum, minimise
+from ergodax.target.mode import TOLERANCE, enough, find_mode
 from ergodax.target.posterior import Posterior
 from ergodax.tune.coordinates import Coordinates, flattened, unflattened
 from ergodax.tune.host import generator, on_device, split_key
@@ -55,6 +57,26 @@ def descend(target: AbstractTarget, starts: PyTree, max_iterations: int) -> Desc
         return Descents(tree.freeze(mode.position), mode.potential, mode.converged)
 
     return lax.map(one, starts)
+
+
+def descent(target: AbstractTarget, start: PyTree, max_iterations: int) -> Minimum:
+    """Minimise the potential from one place, as `find_mode` does, by SciPy.
+
+    The only program is the potential's with its gradient, which is soon compiled. For many descents
+    a compiled optimiser is the faster one.
+
+    Args:
+        target: any target.
+        start: a frozen position.
+        max_iterations: at most.
+    """
+
+    def function(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = potential_and_gradient(target, tree.freeze(unflattened(start, x)))
+        return float(value), flattened(gradient)
+
+    rounding = float(jnp.finfo(tree.result_dtype(start)).eps)
+    return minimise(function, flattened(start), enough(TOLERANCE, start), max_iterations, rounding)
 
 
 def starts_at(init: PyTree, offsets: Float[np.ndarray, "starts d"]) -> PyTree:
@@ -148,8 +170,8 @@ def _distinct(
 ) -> list[Float[np.ndarray, " d"]]:
     """Those ends of descents that are far from the centre and from each other, the lowest first."""
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
-    values = {k: float(_potential(target, end(descents, int(k)))) for k in which}
-    limit = float(_potential(target, coordinates.centre)) + WORSE + coordinates.dimension
+    values = {k: _potential(target, end(descents, int(k))) for k in which}
+    limit = _potential(target, coordinates.centre) + WORSE + coordinates.dimension
     found: list[np.ndarray] = []
     for k in sorted(values, key=lambda k: values[k]):
         u = ends[k]
@@ -165,5 +187,17 @@ def _far(coordinates: Coordinates) -> float:
 
 
 @eqx.filter_jit
-def _potential(target: AbstractTarget, position: PyTree) -> Float[Array, ""]:
-    return target.potential(tree.freeze(position))
+def potential_and_gradient(
+    target: AbstractTarget, position: PyTree
+) -> tuple[Float[Array, ""], PyTree]:
+    """U and its gradient: the one program of the searches.
+
+    Args:
+        target: any target.
+        position: frozen.
+    """
+    return target.value_and_gradient(position)
+
+
+def _potential(target: AbstractTarget, position: PyTree) -> float:
+    return float(potential_and_gradient(target, tree.freeze(position))[0])

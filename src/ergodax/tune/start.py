@@ -5,18 +5,20 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.haste import in_haste
 from ergodax.target.base import AbstractTarget
+from ergodax.target.minimise import Minimum
 from ergodax.target.mode import find_mode
 from ergodax.tune.account import Account
-from ergodax.tune.coordinates import Coordinates, flattened
+from ergodax.tune.coordinates import Coordinates, flattened, unflattened
 from ergodax.tune.host import on_device
-from ergodax.tune.modes import Descents, other_modes
+from ergodax.tune.modes import Descents, descent, other_modes, potential_and_gradient
 from ergodax.tune.scale import round_coordinates
 
+ITERATIONS = 500  # of the search for the mode
 HALVINGS = 10  # of a start that lies where the density is not finite
 COARSEST = 0.1  # the rounding of a component, in its sds
 
@@ -30,18 +32,12 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
     """
     position = tree.freeze(init, "init")
     target.check(position)
-    value, finite = in_haste(_look)(target, position)
-    if not bool(finite):
+    value, gradient = potential_and_gradient(target, position)
+    if not tree.known_finite((value, gradient)):
         raise ValueError(
             f"init: the log density there is {-float(value):g}, and it and its gradient must be "
             "finite. Try a position inside the support, or unconstrained parameters."
         )
-
-
-def _look(target: AbstractTarget, position: PyTree) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """The potential, and whether it and its gradient are finite."""
-    found = target.value_and_gradient(position)
-    return found[0], tree.all_finite(found)
 
 
 def starting_coordinates(
@@ -56,16 +52,16 @@ def starting_coordinates(
         key: for rows and draws.
     """
     with account.timing("mode"):
-        mode = jax.block_until_ready(find_mode(target, init))
-    ok = bool(mode.converged)
-    finite = bool(np.isfinite(np.append(flattened(mode.position), mode.potential)).all())
+        mode = _mode(target, tree.freeze(init, "init"))
+    ok = mode.converged
+    finite = bool(np.isfinite(np.append(mode.position, mode.potential)).all())
     account.decide(
         "start",
         "the mode" if ok else ("where L-BFGS stopped" if finite else "init"),
-        f"{int(mode.iterations)} iterations, gradient norm {float(mode.gradient_norm):.3g}",
+        f"{mode.iterations} iterations, gradient norm {mode.gradient_norm:.3g}",
     )
     with account.timing("scale"):
-        centre = mode.position if finite else init
+        centre = unflattened(init, mode.position) if finite else init
         coordinates = round_coordinates(target, centre, key=key)
     if not np.isfinite(coordinates.basis).all():
         account.decide("coordinates", "the position's own", "the curvature is not finite")
@@ -86,6 +82,24 @@ def starting_coordinates(
             "posterior sds; try jax_enable_x64, or subtract a constant from the parameter"
         )
     return coordinates
+
+
+def _mode(target: AbstractTarget, init: PyTree) -> Minimum:
+    """By SciPy; where that stops on a slope, `find_mode` goes on, whose line search is another."""
+    found = descent(target, init, ITERATIONS)
+    if found.converged or not np.isfinite(found.potential):
+        return found
+    more = find_mode(target, unflattened(init, found.position))
+    if not float(more.potential) <= found.potential:
+        return found
+    return Minimum(
+        flattened(more.position),
+        float(more.potential),
+        float(more.gradient_norm),
+        found.iterations + int(more.iterations),
+        found.evaluations + int(more.evaluations),
+        bool(more.converged),
+    )
 
 
 def all_modes(
@@ -137,7 +151,7 @@ def inside(
         centres: of each chain.
         offsets: from there.
     """
-    look = in_haste(jax.vmap(lambda u: _look(target, u)[1]))
+    look = in_haste(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
     middle, steps = np.asarray(centres), np.asarray(offsets)
     for _ in range(HALVINGS):
         inside = np.asarray(look(jax.device_put(middle + steps)))
