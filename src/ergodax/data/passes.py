@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import take
@@ -68,14 +68,24 @@ def sum_in_chunks(
         function: of a batch, a sum over its examples.
         data: a tree of arrays with leading axis `rows`.
         rows: N.
-        chunk: rows at a time, at least 1.
+        chunk: rows at a time, at most and at least 1.
     """
-    numbers = jnp.arange(rows, dtype=jnp.int32)
-    first = (rows - 1) % chunk + 1  # so that whole chunks remain
-    start = function(take(data, numbers[:first]))
+    numbers, chunk = jnp.arange(rows, dtype=jnp.int32), _even(rows, chunk)
+    whole = rows - rows % chunk
+
+    def part(rows: Int[Array, " n"]) -> PyTree:
+        return function(take(data, rows))
+
+    shapes = jax.eval_shape(part, numbers[:chunk])
     total, _ = jax.lax.scan(
-        lambda sofar, some: (tree.add(sofar, function(take(data, some))), None),
-        start,
-        numbers[first:].reshape(-1, chunk),
+        lambda sofar, some: (tree.add(sofar, part(some)), None),
+        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes),
+        numbers[:whole].reshape(-1, chunk),
     )
-    return total
+    return total if whole == rows else tree.add(total, part(numbers[whole:]))
+
+
+def _even(rows: int, chunk: int) -> int:
+    """A chunk that leaves no rest, which would be compiled apart, if there is one near."""
+    near = range(min(chunk, rows), max(1, chunk // 4), -1)
+    return next((size for size in near if rows % size == 0), min(chunk, rows))

@@ -129,7 +129,7 @@ class Stretch(eqx.Module):
     offset: Int[Array, ""]
 
 
-def _draw(
+def make_draws(
     what: tuple[Any, Collect, Stretch], buffer: PyTree
 ) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
     """Make the draws of a stretch.
@@ -169,8 +169,8 @@ def _draw(
     )
 
 
-draw = eqx.filter_jit(_draw, donate="all-except-first")
-draw_in_haste = in_haste(_draw, donate="all-except-first")
+draw = in_haste(make_draws, level=2, donate="all-except-first")
+draw_in_haste = in_haste(make_draws, donate="all-except-first")
 
 
 @eqx.filter_jit

@@ -215,7 +215,7 @@ def _draw(what: tuple, buffer: PyTree) -> tuple:
     def local(fixed: tuple, chains: tuple) -> tuple:
         kernel, collect, numbers = fixed
         stretch = loop.Stretch(*chains[0], *numbers)
-        states, buffer, well = loop.draw((kernel, collect, stretch), chains[1])
+        states, buffer, well = loop.make_draws((kernel, collect, stretch), chains[1])
         return states, buffer, well, _agreed(mesh, states, well)
 
     return _on_devices(mesh, local, (kernel, collect, numbers), (chains, buffer))
