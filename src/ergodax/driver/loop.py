@@ -61,9 +61,6 @@ def first_states(
     return keys, states, rows
 
 
-start = in_haste(first_states)
-
-
 @in_haste
 def buffer(row: PyTree, rows: int) -> PyTree:
     """Zeros for the rows of draws: leaves (chains, rows, ...).
@@ -75,8 +72,7 @@ def buffer(row: PyTree, rows: int) -> PyTree:
     return jax.tree.map(lambda x: jnp.zeros((x.shape[0], rows, *x.shape[1:]), x.dtype), row)
 
 
-@eqx.filter_jit
-def advance(
+def take_steps(
     kernel: Any,
     keys: Key[Array, " chains"],
     blocks: PyTree,
@@ -169,12 +165,7 @@ def make_draws(
     )
 
 
-draw = in_haste(make_draws, level=2, donate="all-except-first")
-draw_in_haste = in_haste(make_draws, donate="all-except-first")
-
-
-@eqx.filter_jit
-def replay(
+def retrace(
     kernel: Any,
     keys: Key[Array, " chains"],
     blocks: PyTree,
@@ -184,7 +175,7 @@ def replay(
 ) -> tuple[Int[Array, " chains"], PyTree]:
     """Take up to `count` steps again; each chain stops at its first that did not go well.
 
-    The chains are mapped over as in `advance`, so that they retrace their steps to the bit.
+    The chains are mapped over as in `take_steps`, so that they retrace their steps to the bit.
 
     Returns:
         How many steps of each chain went well, and the Info of its last one taken.
@@ -208,6 +199,16 @@ def replay(
         return done, info
 
     return over_chains(chain, keys.shape[0])(keys, blocks, states)
+
+
+# The same functions as programs, which can't be called within another one. Those that take steps
+# are compiled alike, so that they take them alike.
+LEVEL = 2
+start = in_haste(first_states)
+advance = in_haste(take_steps, LEVEL)
+draw = in_haste(make_draws, LEVEL, donate="all-except-first")
+draw_in_haste = in_haste(make_draws, donate="all-except-first")
+replay = in_haste(retrace, LEVEL)
 
 
 def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:

@@ -6,6 +6,7 @@ axis "data". Everything else is the same on every device, the keys of the chains
 devices along "data" inject the same noise.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from ergodax.driver import loop
 from ergodax.driver.meshes import CHAINS, checked_mesh
 from ergodax.driver.parts import name_of
 from ergodax.driver.processes import Alone, Together, watched
+from ergodax.haste import in_haste
 
 EACH, SAME = PartitionSpec(CHAINS), PartitionSpec()
 
@@ -198,17 +200,17 @@ def _start(mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTr
     return _on_devices(mesh, local, (kernel, collect, key), positions)
 
 
-@eqx.filter_jit
+@functools.partial(in_haste, level=loop.LEVEL)
 def _advance(mesh: Mesh, kernel: Any, chains: tuple, numbers: tuple) -> tuple:
     def local(fixed: tuple, chains: tuple) -> tuple:
         kernel, numbers = fixed
-        states, well = loop.advance(kernel, *chains, *numbers)
+        states, well = loop.take_steps(kernel, *chains, *numbers)
         return states, well, _agreed(mesh, states, well)
 
     return _on_devices(mesh, local, (kernel, numbers), chains)
 
 
-@eqx.filter_jit(donate="all-except-first")
+@functools.partial(in_haste, level=loop.LEVEL, donate="all-except-first")
 def _draw(what: tuple, buffer: PyTree) -> tuple:
     mesh, kernel, collect, chains, numbers = what
 
@@ -221,11 +223,11 @@ def _draw(what: tuple, buffer: PyTree) -> tuple:
     return _on_devices(mesh, local, (kernel, collect, numbers), (chains, buffer))
 
 
-@eqx.filter_jit
+@functools.partial(in_haste, level=loop.LEVEL)
 def _replay(mesh: Mesh, kernel: Any, chains: tuple, numbers: tuple) -> tuple:
     def local(fixed: tuple, chains: tuple) -> tuple:
         kernel, numbers = fixed
-        return loop.replay(kernel, *chains, *numbers)
+        return loop.retrace(kernel, *chains, *numbers)
 
     return _on_devices(mesh, local, (kernel, numbers), chains)
 
