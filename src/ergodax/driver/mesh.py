@@ -190,7 +190,7 @@ def _agreed(mesh: Mesh, states: Any, well: Bool[Array, " chains"]) -> Bool[Array
     return jnp.all(jnp.stack(alike), axis=0) | ~lax.pmin(well, DATA)
 
 
-@eqx.filter_jit
+@in_haste
 def _start(mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTree) -> tuple:
     def local(fixed: tuple, positions: PyTree) -> tuple:
         kernel, collect, key = fixed
