@@ -2,7 +2,7 @@
 
 from benchmarks.report import Table
 from benchmarks.sections.settings import QUICK, Settings
-from ergodax.apps import compare, compare_pages
+from ergodax.apps import compare, compare_pages, report
 
 SIZES = (500, 50_000, 500_000)
 QUICK_SIZES = (500, 5_000)
@@ -18,5 +18,5 @@ def nuts_table(settings: Settings) -> Table:
     table = Table("infer and NUTS: logistic regression, D=10, 4 chains", list(texts.columns))
     table.rows += texts.to_numpy().tolist()
     table.notes += [*compare_pages.reading(result), *result.verdicts]
-    table.data |= compare_pages.plain(result.facts)
+    table.data |= report.plain(result.facts)
     return table

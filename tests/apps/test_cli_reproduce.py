@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ergodax.apps import report
 from ergodax.apps.reproduce import figure2, figure3, pages, singular
 from ergodax.cli import main
 
@@ -70,4 +71,4 @@ def test_tables_are_texts_in_rows():
 
 def test_facts_are_plain_json():
     facts = {"a": [np.float64(1.5), float("nan")], "b": {"c": (np.inf, "text", 3)}}
-    assert pages.plain(facts) == {"a": [1.5, None], "b": {"c": [None, "text", 3]}}
+    assert report.plain(facts) == {"a": [1.5, None], "b": {"c": [None, "text", 3]}}

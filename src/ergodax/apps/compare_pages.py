@@ -1,6 +1,5 @@
 """The comparison as texts, picture and files."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from ergodax.apps import report
 from ergodax.apps.compare import Result
 from ergodax.apps.compare_measure import OURS, Measured
 from ergodax.apps.pictures import COLOURS
-from ergodax.apps.reproduce.pages import plain, sentences_list
+from ergodax.apps.report import sentences_list
 
 CAPTION = (
     "Effective draws a second of the worst coefficient, while sampling and with everything before "
@@ -154,14 +153,9 @@ def write(result: Result, folder: Path) -> dict[str, Path]:
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"picture": "png", "table": "csv", "facts": "json", "markdown": "md"}
-    paths = {name: folder / f"compare.{suffix}" for name, suffix in names.items()}
-    paths["report"] = folder / "report.html"
     picture = show(result)
-    picture.savefig(paths["picture"], dpi=150)
-    result.table.to_csv(paths["table"], index=False)
-    paths["facts"].write_text(json.dumps(plain(result.facts), indent=2) + "\n", encoding="utf-8")
+    paths = report.results(folder, "compare", picture, result.table, result.facts)
+    paths["markdown"] = folder / "compare.md"
     paths["markdown"].write_text(markdown(result), encoding="utf-8")
     sections = [
         ("Effective draws a second", report.text_table(texts(result))),

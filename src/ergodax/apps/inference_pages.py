@@ -9,7 +9,7 @@ import pandas as pd
 
 from ergodax.apps import pictures, report
 from ergodax.apps.inference import ERROR
-from ergodax.apps.reproduce.pages import plain, sentences_list
+from ergodax.apps.report import plain, sentences_list
 from ergodax.tune import Inference
 
 ROWS = 40  # components in the terminal

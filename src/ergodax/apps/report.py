@@ -1,9 +1,12 @@
 """A self-contained HTML page: what was run, what came out, pictures."""
 
 import html
+import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -81,6 +84,57 @@ def write(path: Path, title: str, sections: list[tuple[str, str]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def results(
+    folder: Path,
+    name: str,
+    picture: Any,
+    table: pd.DataFrame,
+    facts: dict[str, Any],
+    *,
+    facts_name: str | None = None,
+) -> dict[str, Path]:
+    """Write NAME.png, NAME.csv and the facts as JSON.
+
+    Args:
+        folder: made if it does not exist.
+        name: of the files.
+        picture: a figure.
+        table: without row names.
+        facts: see `plain`.
+        facts_name: of the facts' file, if another one.
+
+    Returns:
+        Their paths, and that of the report.html which is to be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {
+        "picture": folder / f"{name}.png",
+        "table": folder / f"{name}.csv",
+        "facts": folder / f"{facts_name or name}.json",
+        "report": folder / "report.html",
+    }
+    picture.savefig(paths["picture"], dpi=150)
+    table.to_csv(paths["table"], index=False)
+    paths["facts"].write_text(json.dumps(plain(facts), indent=2) + "\n", encoding="utf-8")
+    return paths
+
+
+def plain(value: Any) -> Any:
+    """Facts as JSON has them: numbers of Python, and null for what is not a finite number."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def sentences_list(sentences: list[str]) -> str:
+    """An HTML list."""
+    return "<ul>" + "".join(f"<li>{html.escape(s, quote=False)}</li>" for s in sentences) + "</ul>"
 
 
 def _text(value: object) -> str:

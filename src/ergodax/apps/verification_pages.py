@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ergodax.apps import report as page
-from ergodax.apps.reproduce.pages import plain, sentences_list
+from ergodax.apps.report import plain, sentences_list
 from ergodax.verify import KernelReport, Report, bias
 
 VARIABLES = 12  # of the worst point that are shown

@@ -1,6 +1,5 @@
 """The cold posterior curve: how the test log-likelihood depends on the temperature."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from ergodax.apps.bnn.data import Task
 from ergodax.apps.bnn.experiment import Options
 from ergodax.apps.bnn.pages import measured
 from ergodax.apps.pictures import COLOURS
-from ergodax.apps.reproduce.pages import plain
 
 CAPTION = (
     "Test log-likelihood of cyclical SGHMC at temperature T, with one standard error over the test "
@@ -110,15 +108,9 @@ def write(table: pd.DataFrame, task: Task, folder: Path) -> dict[str, Path]:
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"picture": "png", "table": "csv", "facts": "json"}
-    paths = {name: folder / f"cold.{suffix}" for name, suffix in names.items()}
-    paths["report"] = folder / "report.html"
     picture = show(table)
-    picture.savefig(paths["picture"], dpi=150)
-    table.to_csv(paths["table"], index=False)
-    facts = plain({"data": task.name, "temperatures": table.to_dict("records")})
-    paths["facts"].write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    facts = {"data": task.name, "temperatures": table.to_dict("records")}
+    paths = report.results(folder, "cold", picture, table, facts)
     sections = [
         ("By temperature", report.text_table(texts(table, task))),
         ("The picture", report.picture(picture, CAPTION)),

@@ -1,6 +1,5 @@
 """An experiment as texts, pictures and files."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from ergodax.apps.bnn.experiment import Result
 from ergodax.apps.bnn.methods import REFERENCE
 from ergodax.apps.bnn.scores import FIGURES
 from ergodax.apps.pictures import COLOURS
-from ergodax.apps.reproduce.pages import plain, sentences_list
+from ergodax.apps.report import sentences_list
 
 PALETTE = (*COLOURS, "#b5964b", "#333333")
 WITH_ERROR = ("log_likelihood", "rmse", "accuracy", "calibration_error")
@@ -143,14 +142,8 @@ def write(result: Result, folder: Path) -> dict[str, Path]:
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"picture": "png", "table": "csv", "facts": "json"}
-    paths = {name: folder / f"network.{suffix}" for name, suffix in names.items()}
-    paths["report"] = folder / "report.html"
     picture = show(result)
-    picture.savefig(paths["picture"], dpi=150)
-    result.runs.to_csv(paths["table"], index=False)
-    paths["facts"].write_text(json.dumps(plain(result.facts), indent=2) + "\n", encoding="utf-8")
+    paths = report.results(folder, "network", picture, result.runs, result.facts)
     settings = {k: v for k, v in result.facts.items() if k != "methods"}
     caption = "Left: test log-likelihood. Right: reliability, on the diagonal where it is right."
     sections = [

@@ -13,7 +13,7 @@ from ergodax.apps.lda.experiment import Result
 from ergodax.apps.lda.peers import PEERS
 from ergodax.apps.lda.train import Settings
 from ergodax.apps.pictures import COLOURS
-from ergodax.apps.reproduce.pages import plain, sentences_list
+from ergodax.apps.report import plain, sentences_list
 
 TITLE = "Topics of a stream of documents"
 CAPTION = (

@@ -6,9 +6,10 @@ from typing import Any
 import pandas as pd
 
 from ergodax.apps import report
+from ergodax.apps.report import sentences_list
 from ergodax.apps.reproduce import bias_slopes, decision_pictures, funnel, reduction
 from ergodax.apps.reproduce.divergences import Measured
-from ergodax.apps.reproduce.pages import sentences_list, write_experiment
+from ergodax.apps.reproduce.pages import write_experiment
 
 BOUND = (
     "<p>What a batch does to SGLD: the stationary bias is η (c<sub>disc</sub> + c<sub>noise</sub> "

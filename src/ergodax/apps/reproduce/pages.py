@@ -1,12 +1,9 @@
 """Tables to read, and the files of an experiment: picture, CSV, facts and report."""
 
-import html
-import json
 import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ergodax.apps import report
@@ -88,7 +85,7 @@ def write_figure2(result: figure2.Result, folder: Path) -> dict[str, Path]:
         The paths by name.
     """
     sections = [
-        ("Verdicts", sentences_list(result.verdicts)),
+        ("Verdicts", report.sentences_list(result.verdicts)),
         (KL_TITLE, report.text_table(laws_table(result))),
         (
             "The metric as printed on the double well",
@@ -115,7 +112,7 @@ def write_figure3(result: figure3.Result, folder: Path) -> dict[str, Path]:
         The paths by name.
     """
     sections = [
-        ("Verdicts", sentences_list(result.verdicts)),
+        ("Verdicts", report.sentences_list(result.verdicts)),
         ("At the best step size", report.text_table(mixing_table(result))),
         ("All step sizes tried", report.data_frame(result.grid)),
     ]
@@ -152,16 +149,7 @@ def write_experiment(
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {
-        "picture": folder / f"{name}.png",
-        "table": folder / f"{name}.csv",
-        "facts": folder / "facts.json",
-        "report": folder / "report.html",
-    }
-    picture.savefig(paths["picture"], dpi=150)
-    table.to_csv(paths["table"], index=False)
-    paths["facts"].write_text(json.dumps(plain(facts), indent=2) + "\n", encoding="utf-8")
+    paths = report.results(folder, name, picture, table, facts, facts_name="facts")
     settings = {k: v for k, v in facts.items() if not isinstance(v, dict | list)}
     shown = [
         ("The figure", report.picture(picture, caption)),
@@ -170,19 +158,3 @@ def write_experiment(
     ]
     report.write(paths["report"], TITLES[name], shown)
     return paths
-
-
-def plain(value: Any) -> Any:
-    """Facts as JSON has them: numbers of Python, and null for what is not a finite number."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return value
-
-
-def sentences_list(sentences: list[str]) -> str:
-    """An HTML list."""
-    return "<ul>" + "".join(f"<li>{html.escape(s, quote=False)}</li>" for s in sentences) + "</ul>"
