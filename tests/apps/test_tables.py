@@ -82,7 +82,7 @@ def test_refusals_say_what_to_do(frame, tmp_path):
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     refuse("not an .npz file, or it is damaged", tables.read, tmp_path / "cut.npz", None)
     (tmp_path / "bent.npz").write_bytes(whole.replace(b"\x3f", b"\x3e"))
-    refuse("is damaged: Bad CRC", tables.read_npz, tmp_path / "bent.npz", "x", "y")
+    refuse("can't be read: Bad CRC", tables.read_npz, tmp_path / "bent.npz", "x", "y")
     with (tmp_path / "one.npz").open("wb") as file:
         np.save(file, np.ones(3))
     refuse("np.savez makes an .npz file", tables.read, tmp_path / "one.npz", None)

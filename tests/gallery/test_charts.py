@@ -37,6 +37,13 @@ def test_a_curve_has_its_name_its_colour_and_its_dash():
     assert specification["config"]["axis"]["labelColor"] == charts.EXACT
 
 
+def test_a_chart_of_many_rows_is_drawn_without_ipython():
+    """Altair shows an error, as for more than 5,000 rows, by IPython, which is not required."""
+    table = pd.DataFrame({"step": np.arange(6000.0), "error": 1.0})
+    _, rows = drawn(charts.lines(table, "step", "error"))
+    assert len(rows) == 6000
+
+
 def test_charts_in_rows_have_colours_of_their_own():
     chart = charts.points(TABLE, "step", "error", "of")
     specification, _ = drawn(charts.above([chart, chart], chart))

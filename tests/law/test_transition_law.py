@@ -88,6 +88,17 @@ def test_it_is_stationary():
     assert law.weights.min() >= 0 and law.lost < 1e-9
 
 
+def test_an_axis_too_wide_loses_nothing_until_it_is_refused():
+    """The points that the message says would do, do."""
+    for end, points in ((40.0, 200), (80.0, 505)):  # cells of 0.63 and 0.50 of the noise
+        law = transition_law(lambda z: -z, one, 0.2, Axis(-end, end, points))
+        np.testing.assert_allclose(squares(law)[0], 1.0 / (1.0 - 0.1), atol=1e-9)
+    with pytest.raises(ValueError, match="too narrow for cells of width 0.8. Try points=505"):
+        transition_law(lambda z: -z, one, 0.2, Axis(-80.0, 80.0, 200))
+    with pytest.raises(ValueError, match="axis loses 1.* a shorter one, or a smaller step_size"):
+        transition_law(lambda z: z - z**3, one, 0.2, Axis(-5.0, 5.0, 400))
+
+
 FAULTS = {
     "sqrt(h) for h in the gradient noise": lambda h: lambda z: wavy(z) / h,
     "the standard deviation for the variance": lambda h: lambda z: jnp.sqrt(wavy(z)),

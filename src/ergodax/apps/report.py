@@ -90,18 +90,18 @@ def results(
     folder: Path,
     name: str,
     picture: Any,
-    table: pd.DataFrame,
+    table: pd.DataFrame | None,
     facts: dict[str, Any],
     *,
     facts_name: str | None = None,
 ) -> dict[str, Path]:
-    """Write NAME.png, NAME.csv and the facts as JSON.
+    """Write NAME.png, NAME.csv if there is a table, and the facts as JSON.
 
     Args:
         folder: made if it does not exist.
         name: of the files.
         picture: a figure.
-        table: without row names.
+        table: without row names; or None.
         facts: see `plain`.
         facts_name: of the facts' file, if another one.
 
@@ -116,7 +116,10 @@ def results(
         "report": folder / "report.html",
     }
     picture.savefig(paths["picture"], dpi=150)
-    table.to_csv(paths["table"], index=False)
+    if table is None:
+        del paths["table"]
+    else:
+        table.to_csv(paths["table"], index=False)
     paths["facts"].write_text(json.dumps(plain(facts), indent=2) + "\n", encoding="utf-8")
     return paths
 

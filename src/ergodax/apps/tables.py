@@ -1,15 +1,13 @@
 """Tables from files: CSV, Parquet and npz, as a standardised design matrix and a target."""
 
-import contextlib
 import dataclasses
-import zipfile
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from ergodax.apps import archive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +128,14 @@ def read_npz(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a damaged file, no such array, or not two classes.
+        ValueError: a damaged file, no such array, arrays that do not fit, features that
+            are not finite real numbers, or not two classes.
     """
     wanted = (features, target) if categorical is None else (features, target, categorical)
-    with _archive(path) as archive:
-        for name in wanted:
-            if name not in archive:
-                raise ValueError(f"{path} has no array {name!r}; it has {sorted(archive.keys())}.")
-        x, y, *codes = (archive[name] for name in wanted)
+    arrays = archive.read(path, wanted)
+    archive.check_rows(path, arrays)
+    archive.check_real(path, {features: arrays[features]})
+    x, y, *codes = (arrays[name] for name in wanted)
     names = [f"{features}[{k}]" for k in range(int(np.prod(x.shape[1:])))]
     parts = [x.reshape(len(x), -1)]
     for k, column in enumerate(codes[0].reshape(len(x), -1).T if codes else ()):
@@ -235,30 +233,3 @@ def prepare(train: Table, test: Table, components: int | None = None) -> tuple[T
         return dataclasses.replace(table, features=full, names=[*names, "intercept"])
 
     return finish(train, x), finish(test, x_test)
-
-
-def has_arrays(path: str | Path, *names: str) -> bool:
-    """Whether an .npz file has all these arrays."""
-    with _archive(path) as archive:
-        return all(name in archive for name in names)
-
-
-@contextlib.contextmanager
-def _archive(path: str | Path) -> Iterator[Any]:
-    """The arrays of an .npz file.
-
-    Raises:
-        ValueError: not such a file, or a damaged one.
-    """
-    with Path(path).open("rb") as file:  # NumPy leaves a damaged one open
-        try:
-            archive = np.load(file, allow_pickle=False)
-        except (zipfile.BadZipFile, EOFError, ValueError):
-            raise ValueError(f"{path} is not an .npz file, or it is damaged.") from None
-        if isinstance(archive, np.ndarray):
-            raise ValueError(f"{path} has one array without a name; np.savez makes an .npz file.")
-        try:
-            with archive:
-                yield archive
-        except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is damaged: {error}") from None

@@ -1,6 +1,5 @@
 """A verification as texts, facts and files."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ergodax.apps import report as page
-from ergodax.apps.report import plain, sentences_list
+from ergodax.apps.report import sentences_list
 from ergodax.verify import KernelReport, Report, bias
 
 VARIABLES = 12  # of the worst point that are shown
@@ -55,10 +54,8 @@ def of_kernel(report: KernelReport, title: str, settings: dict[str, Any]) -> Fou
         title: what was verified, on what.
         settings: what was verified, for the facts.
     """
-    left_out = f"Not finite at h = {report.diverged}; it and larger steps are left out."
-    sentences = [report.verdict, *([] if report.diverged is None else [left_out])]
     facts = settings | kernel_facts(report)
-    return Found(title, report.ok, sentences, kernel_texts(report), facts)
+    return Found(title, report.ok, [report.verdict], kernel_texts(report), facts)
 
 
 def recipe_texts(report: Report) -> Texts:
@@ -180,11 +177,7 @@ def write(folder: Path, found: Found, drawn: tuple[Any, str]) -> dict[str, Path]
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"picture": "picture.png", "facts": "facts.json", "report": "report.html"}
-    paths = {key: folder / name for key, name in names.items()}
-    drawn[0].savefig(paths["picture"], dpi=150)
-    paths["facts"].write_text(json.dumps(plain(found.facts), indent=2) + "\n", encoding="utf-8")
+    paths = page.results(folder, "picture", drawn[0], None, found.facts, facts_name="facts")
     settings = {k: v for k, v in found.facts.items() if not isinstance(v, dict | list)}
     sections = [
         ("Verdict", sentences_list(found.sentences)),

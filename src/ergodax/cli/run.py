@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from rich.console import Console
 
 from ergodax import distributed
-from ergodax.apps import job, tables
+from ergodax.apps import archive, job, tables
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import show_result
 from ergodax.driver.meshes import mesh as sampling_mesh
@@ -129,7 +129,7 @@ def logistic(
     """
     table = tables.read(data, target, features, classes=classes)
     own = [name.replace("train", "test") for name in (features, target or "y_train")]
-    if data.suffix == ".npz" and own[0] != features and tables.has_arrays(data, *own):
+    if data.suffix == ".npz" and own[0] != features and set(own) <= set(archive.names(data)):
         train, test = table, tables.read_npz(data, own[0], own[1], table.classes)
     else:
         train, test = tables.split(table, options.held_out, options.seed)

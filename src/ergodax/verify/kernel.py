@@ -97,7 +97,7 @@ def kernel(
     changes: list[Change] = []
     for k, count in enumerate(counts):
         change = measure(trial(float(h[k])), jax.random.fold_in(key_runs, k), count, num_draws)
-        if not change.finite:
+        if change is None:
             break
         changes.append(change)
     diverged = float(h[len(changes)]) if len(changes) < h.size else None

@@ -134,7 +134,11 @@ class KernelReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence, and another where the kernel left the finite numbers."""
+        return self._of_limit if self.diverged is None else f"{self._of_limit} {self._of_steps}"
+
+    @property
+    def _of_limit(self) -> str:
         f = self.functions.index(self.worst)
         if self.right_limit is False:
             which = int(self.scores[:, f].argmax())
@@ -166,10 +170,6 @@ class KernelReport:
             columns = zip(self.bias.value[:, f], self.bias.error[:, f], strict=True)
             cells = [(fixed.value[f], fixed.error[f]), *columns, (single.value[f], single.error[f])]
             lines.append(f"{name:{wide}}" + "".join(f"{v:11.4f} +-{e:7.4f}" for v, e in cells))
-        if self.diverged is not None:
-            lines.append(
-                f"Not finite at h = {self.diverged:.3g}; it and larger steps are left out."
-            )
         return "\n".join(lines)
 
     @property
@@ -188,3 +188,10 @@ class KernelReport:
             return "Too little bias is seen for an order."
         name = self.functions[self._slowest]
         return f"Weak order {self.order:.2f} +- {self.order_error:.2f}, from {name}."
+
+    @property
+    def _of_steps(self) -> str:
+        return (
+            f"The kernel left the finite numbers at step size {self.diverged:.3g}; it and larger "
+            "ones are left out."
+        )

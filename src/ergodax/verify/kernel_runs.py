@@ -89,28 +89,23 @@ class Change(NamedTuple):
     mean: Float[np.ndarray, "2 functions"]
     error: Float[np.ndarray, "2 functions"]
 
-    @property
-    def finite(self) -> bool:
-        """Whether all the numbers are."""
-        return bool(np.isfinite(self.mean).all() and np.isfinite(self.error).all())
-
 
 class _Moments(NamedTuple):
     mean: Any
     variance: Any
 
 
-def measure(trial: Trial, key: PRNGKeyArray, count: int, num_draws: int) -> Change:
+def measure(trial: Trial, key: PRNGKeyArray, count: int, num_draws: int) -> Change | None:
     """Run from `num_draws` exact draws or a few more, chunk by chunk.
 
-    Ends early where a number is not finite.
+    None, and no more chunks, where a moment is not finite: it has no part in any arithmetic.
     """
     size = int(np.clip(NUMBERS // trial.source.mean.size, 1, min(DRAWS, num_draws)))
     chunks, parts = -(-num_draws // size), []
     for c in range(chunks):
         parts.append(_chunk(trial, jax.random.fold_in(key, c), jnp.int32(count), size))
-        if not np.isfinite(parts[-1][1].mean).all():
-            break
+        if not all(np.isfinite(moment).all() for part in parts[-1] for moment in part):
+            return None
     before, change = (_pooled(part) for part in zip(*parts, strict=True))
     error = np.sqrt(change.variance / (chunks * size))
     return Change(np.sqrt(before.variance), change.mean, error)

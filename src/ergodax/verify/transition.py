@@ -69,7 +69,9 @@ def transition_law(
     density into a matrix, and the stationary law solves a linear system. The density is smooth
     and decays, so the error falls faster than any power of the width: about 1e-12 where the
     noise of a step is three cells wide. Where the scheme is transient (a drift that grows faster
-    than linearly) this is the law of the chain kept on the axis.
+    than linearly) this is the law of the chain kept on the axis. On an axis too wide nothing is
+    lost, but its cells are wide: below one cell the noise of a step is refused, with the points
+    that would do; and so is, under a drift of that kind, an axis whose ends throw the chain off.
 
     Args:
         drift: f, a function of z of shape (1,) that returns shape (1,), in JAX.
@@ -117,7 +119,8 @@ def transition_law(
     if not lost <= LOST:
         raise ValueError(
             f"axis loses {lost:.1e} of the mass in a step: it ends at {axis.low:g} and "
-            f"{axis.high:g}. Try a longer one, or a smaller step_size if the chain diverges."
+            f"{axis.high:g}. Try a longer one; or a shorter one, or a smaller step_size, if the "
+            "drift throws the chain off from far out."
         )
     return TransitionLaw((axis,), matrix, weights, lost)
 

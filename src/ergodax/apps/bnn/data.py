@@ -6,7 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ergodax.apps import archive
+
 HELD_OUT = 0.1  # of the rows, where a file has no test rows
+
+Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +49,28 @@ def regression(path: Path, split: int) -> Task:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: arrays that are missing or do not fit, or no such split.
+        ValueError: a damaged file, arrays that are missing or do not fit, numbers that are not
+            finite, or no such split.
     """
-    arrays = _read(path)
-    if not {"x", "y"} <= arrays.keys():
-        raise ValueError(f"{path.name} must have the arrays x and y, not {sorted(arrays)}.")
-    x, y = np.asarray(arrays["x"], float), np.asarray(arrays["y"], float)
-    if x.ndim != 2 or y.shape != x.shape[:1]:
-        raise ValueError(f"x must have shape (N, d) and y (N,), not {x.shape} and {y.shape}.")
-    held_out = _held_out(arrays, len(x), split)
+    arrays = _read(path, ("x", "y"), ("test_mask",))
+    numbers = {name: arrays[name] for name in ("x", "y")}
+    shapes = [array.shape for array in numbers.values()]
+    if len(shapes[0]) != 2 or shapes[0][1] == 0 or shapes[1] != shapes[0][:1]:
+        raise ValueError(
+            f"{path}: x must have shape (N, d) and y (N,), not {shapes[0]} and {shapes[1]}. "
+            "Try x.reshape(N, -1) and y.ravel()."
+        )
+    archive.check_rows(path, numbers)
+    archive.check_real(path, numbers)
+    archive.check_finite(path, numbers)
+    x, y = (array.astype(float) for array in numbers.values())
+    held_out = _held_out(path, arrays, len(x), split)
     train = ~held_out
+    if not (train.any() and held_out.any()):
+        raise ValueError(f"{path}: split {split} leaves no rows to learn from, or none to test on.")
     mean, scale = y[train].mean(), y[train].std()
     if not scale > 0:
-        raise ValueError(f"the target of {path.name} is constant.")
+        raise ValueError(f"{path}: y is constant over the training rows; nothing is to be learnt.")
     inputs = _standardised(x, train)
     targets = ((y - mean) / scale).astype(np.float32)
     return Task(
@@ -71,8 +84,12 @@ def has_classes(path: Path) -> bool:
 
     Args:
         path: of the .npz file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an .npz file, or a damaged one.
     """
-    return "x_train" in _read(path)
+    return "x_train" in archive.names(path)
 
 
 def classification(
@@ -95,17 +112,17 @@ def classification(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: arrays that are missing or do not fit, or an unseen class that does not occur.
+        ValueError: a damaged file, arrays that are missing or do not fit, numbers that are not
+            finite, rows that are too few, or an unseen class that does not occur.
     """
-    arrays = _read(path)
-    names = ("x_train", "y_train", "x_test", "y_test")
-    if not set(names) <= arrays.keys():
-        raise ValueError(f"{path.name} must have the arrays {names}, not {sorted(arrays)}.")
-    x, y, x_test, y_test = (np.asarray(arrays[name]) for name in names)
-    labels = np.unique(y)
+    for name, count in {"rows": rows, "test_rows": test_rows}.items():
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be at least 1, not {count}.")
+    x, y, x_test, y_test = _labelled(path)
+    labels = np.intersect1d(y, y_test).tolist()
     for label in unseen:
         if label not in labels:
-            raise ValueError(f"the unseen class {label} is not among the labels {labels.tolist()}.")
+            raise ValueError(f"the unseen class {label} is not among the labels {labels}.")
     strange, kind = None, ""
     if unseen:
         strange, kind = x_test[np.isin(y_test, unseen)][:test_rows], f"unseen classes {unseen}"
@@ -117,7 +134,8 @@ def classification(
     seen, numbered = np.unique(y, return_inverse=True)
     if len(seen) < 2 or not np.isin(y_test, seen).all():
         raise ValueError(
-            f"the training rows have the classes {seen.tolist()} only; take more rows."
+            f"{path}: the training rows have the classes {seen.tolist()} only, and the test rows "
+            f"{np.unique(y_test).tolist()}. Take more rows."
         )
     prepare = _preparation(x)
     return Task(
@@ -127,22 +145,42 @@ def classification(
     )  # fmt: skip
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
-    if path.suffix != ".npz":
-        raise ValueError(f"{path.name} must be an .npz file, as np.savez writes it.")
-    with np.load(path) as arrays:
-        return dict(arrays)
+def _read(path: Path, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> Arrays:
+    if path.exists() and path.suffix != ".npz":
+        raise ValueError(f"{path} must be an .npz file, as np.savez writes it.")
+    return archive.read(path, wanted, optional)
 
 
-def _held_out(arrays: dict[str, np.ndarray], rows: int, split: int) -> np.ndarray:
+def _labelled(path: Path) -> tuple[np.ndarray, ...]:
+    """Training inputs and labels, and those of the test."""
+    arrays = _read(path, ("x_train", "y_train", "x_test", "y_test"))
+    for part in ("train", "test"):
+        inputs, labels = f"x_{part}", f"y_{part}"
+        pair = {name: arrays[name] for name in (inputs, labels)}
+        archive.check_rows(path, pair)
+        archive.check_real(path, {inputs: pair[inputs]})
+        archive.check_finite(path, {n: a for n, a in pair.items() if a.dtype.kind in archive.REAL})
+        if pair[labels].ndim != 1:
+            raise ValueError(
+                f"{path}: {labels} must have shape (N,), a label for each row, not "
+                f"{pair[labels].shape}. Try {labels}.argmax(axis=1) if it has a column a class."
+            )
+    x, x_test = arrays["x_train"], arrays["x_test"]
+    if x.shape[1:] != x_test.shape[1:] or 0 in x.shape:
+        raise ValueError(
+            f"{path}: the rows of x_train and x_test must be of one shape and not empty, not of "
+            f"{x.shape[1:]} and {x_test.shape[1:]}."
+        )
+    return tuple(arrays.values())
+
+
+def _held_out(path: Path, arrays: Arrays, rows: int, split: int) -> np.ndarray:
     if "test_mask" not in arrays:
         chosen = np.random.default_rng(split).permutation(rows)[: max(1, round(HELD_OUT * rows))]
         return np.isin(np.arange(rows), chosen)
     masks = np.asarray(arrays["test_mask"], bool)
     if masks.ndim != 2 or masks.shape[1] != rows:
-        raise ValueError(f"test_mask must have shape (splits, {rows}), not {masks.shape}.")
+        raise ValueError(f"{path}: test_mask must have shape (splits, {rows}), not {masks.shape}.")
     if not 0 <= split < len(masks):
         raise ValueError(f"split must lie in [0, {len(masks)}), not {split}.")
     return masks[split]

@@ -1,7 +1,6 @@
 """What the runs found, as texts, picture and files."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -149,17 +148,9 @@ def write(result: Result, folder: Path) -> dict[str, Path]:
     Returns:
         The paths by name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {
-        "perplexity": folder / "perplexity.csv",
-        "picture": folder / "perplexity.png",
-        "facts": folder / "facts.json",
-        "report": folder / "report.html",
-    }
     picture = show(result)
-    picture.savefig(paths["picture"], dpi=150)
-    result.rows.to_csv(paths["perplexity"], index=False)
-    paths["facts"].write_text(json.dumps(facts(result), indent=2) + "\n", encoding="utf-8")
+    name, table = "perplexity", result.rows
+    paths = report.results(folder, name, picture, table, facts(result), facts_name="facts")
     sections = [
         ("Held-out perplexity", report.text_table(texts(result))),
         ("How it is read", sentences_list(reading(result))),

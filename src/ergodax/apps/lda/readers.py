@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from ergodax.apps import archive
 from ergodax.apps.lda.corpus import Corpus, Document, Vocabulary
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
@@ -135,10 +136,9 @@ def read_bags(path: Path, vocabulary: Vocabulary | None = None) -> Corpus:
         CorpusError: no .npz, arrays are missing or contradict each other.
     """
     try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise CorpusError(f"{path} is not an .npz file of plain arrays: {error}") from None
+        arrays = archive.read(path, archive.names(path))
+    except (OSError, ValueError) as error:
+        raise CorpusError(str(error)) from None
     prefix = "train_" if "train_indptr" in arrays else ""
     parts = _rows(path, arrays, prefix)
     test = _rows(path, arrays, "test_") if "test_indptr" in arrays else None

@@ -1,0 +1,116 @@
+"""How soon a page of the gallery follows its sliders: `python -m benchmarks.gallery`.
+
+The gallery is served by a process of its own, and its pages are opened one after the other in
+Chromium without a window. A slider is moved by a key, each time to a value at which it has not
+been, since a page keeps what it has computed.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tests.gallery import browser, server
+
+from benchmarks import environment
+from benchmarks.report import Table
+from ergodax.gallery.pages import FIGURES
+
+QUIET = 1.0  # seconds without a change after which a picture is drawn; not counted
+SLUGS = [figure.slug for figure in FIGURES]
+NOTES = [
+    "Seconds to the last change of the pictures, to about 0.1 s: they are looked at every 50 ms.",
+    "open: the first time, its programs being compiled; again: another visitor.",
+]
+
+
+def main() -> None:
+    """Print what it was measured on and, when all pages are done, the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    names = f"of {', '.join(SLUGS)} (all)"
+    parser.add_argument(
+        "--pages", nargs="+", choices=SLUGS, default=SLUGS, metavar="PAGE", help=names
+    )
+    parser.add_argument("--moves", type=int, default=5, help="of the sliders of each page (5)")
+    options = parser.parse_args()
+    if options.moves < 1:
+        parser.error(f"--moves must be at least 1, not {options.moves}.")
+    lacks = [n for n in ("marimo", "playwright") if importlib.util.find_spec(n) is None]
+    if browser.executable() is None:
+        lacks.append("Chromium (sh tools/browser.sh)")
+    if lacks:
+        parser.exit(2, f"error: needs {' and '.join(lacks)}\n")
+    print("\n".join(f"{name:>12}: {value}" for name, value in environment.describe().items()))
+    with server.running() as address, browser.chromium() as chromium:
+        measured = {
+            slug: _measured(chromium, f"{address}/{slug}/", options.moves) for slug in options.pages
+        }
+    print(f"\n{table(measured).text()}")
+
+
+def table(measured: dict[str, tuple[float, float, list[float]]]) -> Table:
+    """A row for each page: seconds to open it, to open it again, and to follow each move."""
+    columns = ("page", "open", "again", "moves", "median", "largest")
+    found = Table("From a slider's move to the changed picture, seconds", columns, notes=NOTES)
+    for slug, (first, again, moves) in measured.items():
+        times = (first, again, statistics.median(moves), max(moves))
+        cells = [f"{seconds:.1f}" for seconds in times]
+        found.rows.append([slug, *cells[:2], str(len(moves)), *cells[2:]])
+    return found
+
+
+def _measured(chromium: Any, address: str, most: int) -> tuple[float, float, list[float]]:
+    """Seconds to open a page, to open it again, and from each move to its picture."""
+    opened, first = _open(chromium, address)
+    opened.page.close()
+    opened, again = _open(chromium, address)
+    moves = []
+    for slider, key in _places(opened.page):
+        before, begin = opened.pictures(), time.perf_counter()
+        slider.press(key)
+        moves.append(_last_change(opened, before) - begin)
+        if len(moves) == most:
+            break
+    opened.page.close()
+    return first, again, moves
+
+
+def _open(chromium: Any, address: str) -> tuple[browser.Page, float]:
+    begin = time.perf_counter()
+    opened = browser.Page(chromium, address)
+    return opened, _last_change(opened, "") - begin
+
+
+def _places(page: Any) -> Iterator[tuple[Any, str]]:
+    """Each slider and the key that moves it to a new place: down to its end, or up from there."""
+    for slider in page.get_by_role("slider").all():
+        now, least, most = _numbers(slider)
+        key, end = ("ArrowLeft", least) if now > least else ("ArrowRight", most)
+        while _numbers(slider)[0] != end:
+            yield slider, key
+
+
+def _numbers(slider: Any) -> list[float]:
+    names = ("aria-valuenow", "aria-valuemin", "aria-valuemax")
+    return [float(slider.get_attribute(name)) for name in names]
+
+
+def _last_change(opened: browser.Page, before: str) -> float:
+    """When the pictures, which were `before`, were last drawn; returns when they stay so."""
+    last, when = before, time.perf_counter()
+
+    def drawn() -> bool:
+        nonlocal last, when
+        now = opened.pictures()
+        if now not in ("", last):
+            last, when = now, time.perf_counter()
+        return last != before and time.perf_counter() - when > QUIET
+
+    opened.until(drawn, "the picture stays as it was")
+    return when
+
+
+if __name__ == "__main__":
+    main()
