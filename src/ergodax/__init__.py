@@ -62,6 +62,7 @@ from ergodax.sampler import (
     sgnht,
     sgrhmc,
     sgrld,
+    split_hmc,
 )
 from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
@@ -139,6 +140,7 @@ __all__ = [
     "sgnht",
     "sgrhmc",
     "sgrld",
+    "split_hmc",
     "splitting",
     "targets",
     "tree",

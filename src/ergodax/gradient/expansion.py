@@ -4,6 +4,8 @@ The polynomial of the whole data is computed once, in a pass over the data. What
 to estimate is only the remainder, which vanishes as the position comes near the centre.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -111,7 +113,14 @@ def remainders(
     return jax.vmap(lambda b: expansion.remainder(posterior, position, b))(single)
 
 
-def expand(posterior: Posterior, centre: PyTree, chunk: int, *, order: int = 1) -> Expansion:
+def expand(
+    posterior: Posterior,
+    centre: PyTree,
+    chunk: int,
+    *,
+    order: int = 1,
+    weights: Float[Array, " n"] | None = None,
+) -> Expansion:
     """The expansion at a centre, in one pass over the data.
 
     Args:
@@ -119,9 +128,12 @@ def expand(posterior: Posterior, centre: PyTree, chunk: int, *, order: int = 1) 
         centre: where.
         chunk: how many examples are computed at a time, which bounds the memory.
         order: 1, or 2 for the Hessian as well, a d x d matrix.
+        weights: of the examples, where they do not count alike; not for a source.
     """
     data = posterior.data
-    if isinstance(data, Source):
+    if weights is not None:
+        value, score, hessian = _weighted_terms(posterior, centre, data, weights, chunk, order)
+    elif isinstance(data, Source):
         sums = summed(
             data, lambda rows: _terms(posterior, centre, data.as_seen(rows), chunk, order)
         )
@@ -134,14 +146,45 @@ def expand(posterior: Posterior, centre: PyTree, chunk: int, *, order: int = 1) 
 @eqx.filter_jit
 def _terms(posterior: Posterior, centre: PyTree, data: PyTree, chunk: int, order: int) -> PyTree:
     """The sums over these rows: log-likelihoods, scores, and Hessians at order 2."""
+
+    def likelihood(x: PyTree, batch: PyTree) -> Float[Array, ""]:
+        return jnp.sum(posterior.log_likelihoods(x, batch))
+
+    return _derivatives(likelihood, centre, data, num_rows(data), chunk, order)
+
+
+@eqx.filter_jit
+def _weighted_terms(
+    posterior: Posterior,
+    centre: PyTree,
+    data: PyTree,
+    weights: Float[Array, " n"],
+    chunk: int,
+    order: int,
+) -> PyTree:
+    """The same, each row times its weight."""
+
+    def likelihood(x: PyTree, batch: PyTree) -> Float[Array, ""]:
+        values = posterior.log_likelihoods(x, batch[0])
+        return jnp.sum(batch[1].astype(values.dtype) * values)
+
+    return _derivatives(likelihood, centre, (data, weights), num_rows(data), chunk, order)
+
+
+def _derivatives(
+    function: Callable[[PyTree, PyTree], Float[Array, ""]],
+    centre: PyTree,
+    data: PyTree,
+    rows: int,
+    chunk: int,
+    order: int,
+) -> PyTree:
+    """Sums over chunks of the data of a function of position and chunk, and of its derivatives."""
     flat, unravel = tree.ravel(centre)
 
     def of(batch: PyTree) -> PyTree:
-        def likelihood(x: PyTree) -> Float[Array, ""]:
-            return jnp.sum(posterior.log_likelihoods(x, batch))
-
-        value, score = jax.value_and_grad(likelihood)(centre)
-        hessian = jax.hessian(lambda x: likelihood(unravel(x)))(flat) if order == 2 else None
+        value, score = jax.value_and_grad(function)(centre, batch)
+        hessian = jax.hessian(lambda x: function(unravel(x), batch))(flat) if order == 2 else None
         return value, score, hessian
 
-    return sum_in_chunks(of, data, num_rows(data), chunk)
+    return sum_in_chunks(of, data, rows, chunk)

@@ -37,8 +37,8 @@ class FullGradient(GradientEstimator):
     def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
         """The exact gradient; `key` is not used."""
         potential, gradient = self.target.value_and_gradient(position)
-        cost = self.target.num_data if isinstance(self.target, Posterior) else 1
-        return Estimate(gradient, potential, evaluations=jnp.int32(cost)), state
+        cost = jnp.int32(self.target.evaluations)
+        return Estimate(gradient, potential, evaluations=cost), state
 
     def per_example_gradients(self, key: PRNGKeyArray, state: Any, position: PyTree) -> PyTree:
         """The scores of all N examples, leading axis N (see `Posterior`).

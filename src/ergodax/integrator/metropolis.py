@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ergodax.gradient.base import Estimate
 from ergodax.kernel import Info, State, report_step
 
 
 def metropolis(
     key: PRNGKeyArray,
     state: State,
-    proposal: tuple[PyTree, Estimate],
+    proposal: tuple[PyTree, Any],
     rise: Float[Array, ""],
     **told: Any,
 ) -> tuple[State, Info]:
@@ -22,7 +21,7 @@ def metropolis(
     Args:
         key: a fresh key.
         state: where the trajectory began, with the estimate there.
-        proposal: the position it came to, and the estimate there.
+        proposal: the position it came to, and the Estimate there or what has its attributes.
         rise: of the energy, over the temperature.
         told: the fields of Info that do not depend on the outcome.
 

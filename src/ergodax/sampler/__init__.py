@@ -16,6 +16,7 @@ from ergodax.sampler.sgld import sgld
 from ergodax.sampler.sgnht import sgnht
 from ergodax.sampler.sgrhmc import sgrhmc
 from ergodax.sampler.sgrld import sgrld
+from ergodax.sampler.split_hmc import split_hmc
 
 __all__ = [
     "ccadl",
@@ -34,4 +35,5 @@ __all__ = [
     "sgnht",
     "sgrhmc",
     "sgrld",
+    "split_hmc",
 ]

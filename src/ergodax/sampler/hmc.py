@@ -103,14 +103,28 @@ def hmc(
             f"hmc needs the exact gradient, not {type(gradient).__name__}: its Metropolis test is "
             "wrong with a noisy one. Try ex.FullGradient(target), or ex.sghmc."
         )
-    if isinstance(num_leapfrog_steps, bool) or not isinstance(num_leapfrog_steps, int):
-        raise TypeError(f"num_leapfrog_steps must be an integer, not {num_leapfrog_steps!r}.")
-    if num_leapfrog_steps < 1:
-        raise ValueError(f"num_leapfrog_steps must be at least 1, not {num_leapfrog_steps}.")
     return HamiltonianMonteCarlo(
         gradient,
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
         as_definite(mass, "mass"),
-        num_leapfrog_steps,
+        check_leapfrogs(num_leapfrog_steps, "num_leapfrog_steps"),
     )
+
+
+def check_leapfrogs(count: Any, name: str) -> int:
+    """A whole number of steps.
+
+    Args:
+        count: the number.
+        name: the argument's name, for errors.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: less than 1.
+    """
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{name} must be an integer, not {count!r}.")
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, not {count}.")
+    return count

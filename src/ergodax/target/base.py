@@ -18,6 +18,11 @@ class AbstractTarget(eqx.Module):
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U(position), minus the log density up to a constant."""
 
+    @property
+    def evaluations(self) -> int:
+        """Likelihoods of single examples that one potential costs; 1 where there are no data."""
+        return 1
+
     def value_and_gradient(self, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
         """U(position) and its gradient, in one pass."""
         return jax.value_and_grad(self.potential)(position)

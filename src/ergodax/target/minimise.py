@@ -1,4 +1,4 @@
-"""L-BFGS on the host, where the function is one small program or a pass over files."""
+"""Minimisation on the host, where the function is one small program or a pass over files."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,8 +41,12 @@ def minimise(
     enough: Callable[[Any], Any],
     max_iterations: int,
     rounding: float = 0.0,
+    hessian: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Minimum:
-    """Minimise a potential by SciPy's L-BFGS.
+    """Minimise a potential by SciPy's L-BFGS, or with its Hessian by Newton's method.
+
+    Newton's steps are kept within a trust region, and may lead over places where the potential is
+    not convex.
 
     Near the minimum the potential changes by less than it is rounded, and a line search that
     compares values would end on a slope. There the change from the lowest point so far is taken
@@ -54,6 +58,7 @@ def minimise(
         enough: the largest norm of a gradient that will do, given U.
         max_iterations: at most.
         rounding: of U, relative; that of its dtype.
+        hessian: position -> the matrix of second derivatives of U, if Newton's method is wanted.
     """
     best, slope_there = Minimum(start, np.inf, np.inf, 0, 0, False), np.zeros_like(start)
     iterations = evaluations = 0
@@ -78,8 +83,12 @@ def minimise(
         nonlocal iterations
         iterations += 1
 
-    options = {"maxiter": max_iterations, "ftol": 0.0, "gtol": 0.0}
-    settings: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": options}
+    options = {"maxiter": max_iterations, "gtol": 0.0}
+    settings: dict[str, Any] = {"jac": True, "options": options}
+    if hessian is None:
+        settings |= {"method": "L-BFGS-B", "options": options | {"ftol": 0.0}}
+    else:
+        settings |= {"method": "trust-exact", "hess": hessian}
     try:
         with np.errstate(all="ignore"):  # of line searches that leave the finite numbers
             optimize.minimize(evaluate, start, callback=count, **settings)

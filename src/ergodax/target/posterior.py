@@ -67,6 +67,11 @@ class Posterior(AbstractTarget):
         """N, the number of examples."""
         return num_rows(self.data)
 
+    @property
+    def evaluations(self) -> int:
+        """N."""
+        return self.num_data
+
     def _potential_as_checked(self, position: PyTree) -> Float[Array, ""]:
         """Of two rows where the data are a source."""
         if not isinstance(self.data, Source):

@@ -5,9 +5,11 @@ from ergodax.tune.advise import Advice, advise, probe_modes
 from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
-from ergodax.tune.pilot import Tuned, tune
+from ergodax.tune.pilot import tune
 from ergodax.tune.scale import curvature_coordinates, draws_coordinates, round_coordinates
 from ergodax.tune.step_size import StepSearch, find_step, first_step
+from ergodax.tune.surrogate import tune_surrogate
+from ergodax.tune.tuned import Tuned
 from ergodax.tune.whiten import Whitening, whiten
 
 __all__ = [
@@ -31,5 +33,6 @@ __all__ = [
     "probe_modes",
     "round_coordinates",
     "tune",
+    "tune_surrogate",
     "whiten",
 ]

@@ -19,10 +19,11 @@ from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.modes import scout
 from ergodax.tune.nuts import Nuts, warm_up
-from ergodax.tune.pilot import Tuned, tune
+from ergodax.tune.pilot import tune
 from ergodax.tune.programs import Programs
 from ergodax.tune.scale import LARGEST_DENSE
 from ergodax.tune.start import all_modes, at_modes, check_start, inside, starting_coordinates
+from ergodax.tune.tuned import Tuned
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 WARM_UP = 500
@@ -102,7 +103,7 @@ def infer(
     if large is not None:
         programs.guess(large, init, key_tune)
     scouts = beside(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
-    coordinates = starting_coordinates(target, init, account, key_scale)
+    mode, coordinates = starting_coordinates(target, init, account, key_scale)
     with account.timing("modes"):
         modes = all_modes(target, coordinates, scouts.result(), account)
     if len(modes) > num_chains:
@@ -118,6 +119,7 @@ def infer(
                 coordinates,
                 account,
                 key=key_tune,
+                mode=mode,
                 modes=modes,
                 accuracy=accuracy,
                 num_chains=num_chains,
@@ -199,7 +201,7 @@ def _sample_rounds(
         positions, early = part.final_state.position, 0
     draws = f"{samples.num_draws} draws of each of {num_chains} chains"
     account.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
-    divergent = _divergent(samples)
+    divergent = _divergent(samples) if isinstance(tuned.kernel, Nuts) else 0.0
     if divergent > MOST_DIVERGENT:
         account.faults.append(
             f"{divergent:.1%} of the trajectories diverged, so draws are missing where the density "
@@ -209,9 +211,8 @@ def _sample_rounds(
 
 
 def _divergent(samples: Samples) -> float:
-    """The share of NUTS's trajectories that diverged."""
-    accepted = getattr(samples.info, "accepted", None)
-    return 0.0 if accepted is None else 1.0 - float(np.mean(accepted))
+    """The share of trajectories that diverged."""
+    return 1.0 - float(np.mean(samples.info.accepted))
 
 
 def _good(table: Any, accuracy: float) -> bool:

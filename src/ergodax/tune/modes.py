@@ -24,6 +24,8 @@ PAIRS = 2  # of opposite scouts, at each spread
 ITERATIONS = 100
 ROWS = 2_000  # that stand for all
 FAR = 6.0  # posterior sds at which a mode is another one
+BARRIER = 2.0  # in potential, between two modes, below which chains soon go from one to the other
+BETWEEN = 15  # places on the line between two, where it is looked for
 WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
 
@@ -35,11 +37,13 @@ class Descents(NamedTuple):
         positions: frozen (see `tree.freeze`).
         potentials: there.
         converged: whether the gradient fell below the tolerance of `find_mode`.
+        target: of `scout`: all or some of the data.
     """
 
     positions: PyTree
     potentials: Float[Array, " starts"]
     converged: Bool[Array, " starts"]
+    target: AbstractTarget | None = None
 
 
 @in_haste
@@ -127,7 +131,8 @@ def scout(target: AbstractTarget, init: PyTree, *, key: PRNGKeyArray) -> Descent
     size = tree.size(tree.freeze(init, "init"))
     steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, size))
     steps = (np.asarray(SPREADS)[:, None, None] * steps).reshape(-1, size)
-    return descend(target, starts_at(init, np.concatenate([steps, -steps])), ITERATIONS)
+    found = descend(target, starts_at(init, np.concatenate([steps, -steps])), ITERATIONS)
+    return found._replace(target=target)
 
 
 def other_modes(
@@ -136,10 +141,11 @@ def other_modes(
     """Modes far from the centre of the coordinates.
 
     Where a descent ended more than six posterior sds from the centre, at a potential that is no
-    more than 20 higher, that is another mode; a sampler that starts at one mode alone might never
-    see it, and its R-hat would not tell. A mode into which no descent leads is not found. Where
-    2,000 rows stood for all, what looks like another mode is followed down on all of them, since a
-    part of the data may be content with places that the whole is not.
+    more than 20 higher, and the line between the two leads over a barrier, that is another mode (a
+    search that ended on its way down a long valley is none); a sampler that starts at one mode
+    alone might never see it, and its R-hat would not tell. A mode into which no descent leads is
+    not found. Where 2,000 rows stood for all, what looks like another mode to them is followed down
+    on all of them, since a part of the data may be content with places that the whole is not.
 
     Args:
         target: with data or without.
@@ -156,7 +162,9 @@ def other_modes(
     if not away.size:
         return []
     if share < 1:
-        chosen = away[np.argsort(np.asarray(descents.potentials)[away])][:MOST]
+        chosen = _apart(descents, coordinates, ends, away)[:MOST]
+        if not chosen:
+            return []
         starts = jax.tree.map(
             lambda x: on_device(np.asarray(x)[chosen], x.dtype), descents.positions
         )
@@ -165,20 +173,50 @@ def other_modes(
     return _distinct(target, coordinates, descents, away)
 
 
+def _apart(
+    descents: Descents, coordinates: Coordinates, ends: np.ndarray, which: np.ndarray
+) -> list[int]:
+    """Those ends that a barrier parts from the lowest of all, and it, the lowest first."""
+    values, target = np.asarray(descents.potentials, np.float64), descents.target
+    lowest = int(np.nanargmin(values))
+    if target is None:
+        return sorted(which, key=lambda k: values[k])
+    return [
+        int(k)
+        for k in sorted(which, key=lambda k: values[k])
+        if k == lowest or _barrier(target, coordinates, ends[k], ends[lowest]) > values[k] + BARRIER
+    ]
+
+
 def _distinct(
     target: AbstractTarget, coordinates: Coordinates, descents: Descents, which: np.ndarray
 ) -> list[Float[np.ndarray, " d"]]:
     """Those ends of descents that are far from the centre and from each other, the lowest first."""
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
     values = {k: _potential(target, end(descents, int(k))) for k in which}
-    limit = _potential(target, coordinates.centre) + WORSE + coordinates.dimension
-    found: list[np.ndarray] = []
-    for k in sorted(values, key=lambda k: values[k]):
-        u = ends[k]
-        others = [np.zeros_like(u), *found]
-        if values[k] < limit and all(np.linalg.norm(u - v) > far for v in others):
-            found.append(u)
-    return found
+    first = _potential(target, coordinates.centre)
+    found = {-1: np.zeros(coordinates.dimension)}
+    values[-1] = first
+    for k in sorted(which, key=lambda k: values[k]):
+        if values[k] < first + WORSE + coordinates.dimension and all(
+            np.linalg.norm(ends[k] - u) > far
+            and _barrier(target, coordinates, ends[k], u) > max(values[k], values[j]) + BARRIER
+            for j, u in found.items()
+        ):
+            found[k] = ends[k]
+    return list(found.values())[1:]
+
+
+def _barrier(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    u: Float[np.ndarray, " d"],
+    v: Float[np.ndarray, " d"],
+) -> float:
+    """The highest potential on the line between two places."""
+    between = (u + t * (v - u) for t in np.linspace(0.0, 1.0, BETWEEN + 2)[1:-1])
+    dtype = coordinates.basis.dtype
+    return max(_potential(target, coordinates.position(on_device(w, dtype))) for w in between)
 
 
 def _far(coordinates: Coordinates) -> float:

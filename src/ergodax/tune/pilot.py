@@ -14,7 +14,12 @@ from ergodax.sampler.nogin import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
 from ergodax.tune.coordinates import Coordinates
-from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
+from ergodax.tune.estimator import (
+    LARGEST_SECOND_ORDER,
+    LONGEST_STEP,
+    Plan,
+    choose_estimator,
+)
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.programs import (
     FRICTION,
@@ -28,6 +33,8 @@ from ergodax.tune.programs import (
 from ergodax.tune.rows import some_rows
 from ergodax.tune.scale import draws_coordinates
 from ergodax.tune.start import at_modes
+from ergodax.tune.surrogate import tune_surrogate
+from ergodax.tune.tuned import Tuned
 
 POINTS = 16
 ROUND = 0.75, 1.33  # sds of pilot draws between which coordinates are round enough
@@ -36,33 +43,13 @@ SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
 
 
-@dataclasses.dataclass(frozen=True)
-class Tuned:
-    """A kernel that is ready to sample.
-
-    Attributes:
-        kernel: in the coordinates u.
-        coordinates: the map to positions.
-        starts: u of each chain, leading axis chains.
-        bias: of the kernel's step, or None where it has none.
-        thin: steps to a draw.
-        burn_in: steps before the first draw.
-    """
-
-    kernel: Any
-    coordinates: Coordinates
-    starts: Float[Array, "chains d"]
-    bias: BiasReport | None
-    thin: int
-    burn_in: int
-
-
 def tune(
     posterior: Posterior,
     coordinates: Coordinates,
     account: Account,
     *,
     key: PRNGKeyArray,
+    mode: PyTree | None = None,
     modes: Sequence[PyTree] = (),
     accuracy: float = 0.05,
     num_chains: int = 4,
@@ -71,11 +58,14 @@ def tune(
 ) -> Tuned:
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
+    Where no batch is quiet enough, HMC on a surrogate is tried (`tune_surrogate`).
+
     Args:
         posterior: with data.
         coordinates: round ones, as far as is known.
         account: is told the decisions.
         key: a key of `jax.random.key`.
+        mode: of the posterior; by default the centre of the coordinates.
         modes: positions of all of them where there are several: the noise is measured at each,
             since control variates about one are none at another.
         accuracy: the bias of the step shall be below half of it, in posterior sds.
@@ -86,7 +76,7 @@ def tune(
     Raises:
         DivergenceError: the chains leave the finite numbers however short the step.
     """
-    key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
+    key_rows, key_points, key_starts, key_surrogate, *keys = split_key(key, 4 + ATTEMPTS)
     rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
     programs, pilot_draws = programs or Programs(num_chains), PILOT_DRAWS
@@ -94,6 +84,17 @@ def tune(
     for key_run in keys:
         places = at_modes(on_device(points, dtype), coordinates, modes)
         coordinates, plan = _planned(posterior, coordinates, rows, places, longest)
+        if best is None and plan.name == "FullGradient" and _condensable(coordinates, modes):
+            found = tune_surrogate(
+                posterior,
+                coordinates.centre if mode is None else mode,
+                account,
+                key=key_surrogate,
+                num_chains=num_chains,
+                progress=progress,
+            )
+            if found is not None:
+                return found
         gradient = plan.build(in_round(posterior, coordinates), dtype)
         programs.begin(plan, gradient, coordinates, key_run)
         programs.wait_for_pilot(plan)
@@ -134,6 +135,10 @@ def tune(
     programs.wait_for_sampling(best[-1])
     tuned = _tuned(*best, account, key_starts, num_chains)
     return dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
+
+
+def _condensable(coordinates: Coordinates, modes: Sequence[PyTree]) -> bool:
+    return coordinates.dimension <= LARGEST_SECOND_ORDER and not modes
 
 
 def _planned(

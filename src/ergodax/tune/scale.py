@@ -72,12 +72,21 @@ def curvature_coordinates(
         square = np.asarray(_mean_squares(target, centre, rows, key), np.float64)
         basis = 1.0 / np.sqrt(_raised(square, WIDEST**-2))
         return Coordinates(tree.thaw(centre), on_device(basis, dtype))
-    hessian = np.asarray(_hessian(target, centre, rows), np.float64)
+    return hessian_coordinates(tree.thaw(centre), np.asarray(_hessian(target, centre, rows)))
+
+
+def hessian_coordinates(centre: PyTree, hessian: Float[np.ndarray, "d d"]) -> Coordinates:
+    """Coordinates in which a Hessian is the identity, but for the signs of its eigenvalues.
+
+    Args:
+        centre: a position.
+        hessian: of the potential there, on the raveled position.
+    """
+    dtype, hessian = tree.result_dtype(tree.freeze(centre)), hessian.astype(np.float64)
     units = _units(hessian)
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T) * np.outer(units, units))
     values = _raised(values, ROUNDINGS * float(jnp.finfo(dtype).eps))
-    basis = units[:, None] * vectors / np.sqrt(values)
-    return Coordinates(tree.thaw(centre), on_device(basis, dtype))
+    return Coordinates(centre, on_device(units[:, None] * vectors / np.sqrt(values), dtype))
 
 
 def _units(hessian: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:

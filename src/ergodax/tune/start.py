@@ -12,13 +12,17 @@ from ergodax.haste import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.minimise import Minimum
 from ergodax.target.mode import find_mode
+from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
 from ergodax.tune.coordinates import Coordinates, flattened, unflattened
+from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import on_device
 from ergodax.tune.modes import Descents, descent, other_modes, potential_and_gradient
+from ergodax.tune.newton import newton
 from ergodax.tune.scale import round_coordinates
 
-ITERATIONS = 500  # of the search for the mode
+ITERATIONS = {False: 500, True: 60}  # of L-BFGS; where Newton's method can go on, less
+NEWTONS = 60  # iterations of that
 HALVINGS = 10  # of a start that lies where the density is not finite
 COARSEST = 0.1  # the rounding of a component, in its sds
 
@@ -42,8 +46,8 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
 
 def starting_coordinates(
     target: AbstractTarget, init: PyTree, account: Account, key: PRNGKeyArray
-) -> Coordinates:
-    """Round coordinates at the mode, or plain ones where there is none.
+) -> tuple[PyTree, Coordinates]:
+    """The mode and round coordinates near it, or `init` and plain ones where there is none.
 
     Args:
         target: with data or without.
@@ -57,7 +61,7 @@ def starting_coordinates(
     finite = bool(np.isfinite(np.append(mode.position, mode.potential)).all())
     account.decide(
         "start",
-        "the mode" if ok else ("where L-BFGS stopped" if finite else "init"),
+        "the mode" if ok else ("where the search for the mode stopped" if finite else "init"),
         f"{mode.iterations} iterations, gradient norm {mode.gradient_norm:.3g}",
     )
     with account.timing("scale"):
@@ -65,7 +69,7 @@ def starting_coordinates(
         coordinates = round_coordinates(target, centre, key=key)
     if not np.isfinite(coordinates.basis).all():
         account.decide("coordinates", "the position's own", "the curvature is not finite")
-        return Coordinates(init, jnp.ones(coordinates.dimension))
+        return init, Coordinates(init, jnp.ones(coordinates.dimension))
     kind = (
         "averaged Hessian" if coordinates.basis.ndim == 2 else "diagonal of the Fisher information"
     )
@@ -81,24 +85,35 @@ def starting_coordinates(
             f"{dtype} resolves a component to no better than {np.max(grain / sizes):.2g} "
             "posterior sds; try jax_enable_x64, or subtract a constant from the parameter"
         )
-    return coordinates
+    return centre, coordinates
 
 
 def _mode(target: AbstractTarget, init: PyTree) -> Minimum:
     """By SciPy; where that stops on a slope, `find_mode` goes on, whose line search is another."""
-    found = descent(target, init, ITERATIONS)
+    few = tree.size(init) <= LARGEST_SECOND_ORDER and isinstance(target, Posterior)
+    found = descent(target, init, ITERATIONS[few])
+    slope = not found.converged and np.isfinite(found.potential)
+    if isinstance(target, Posterior) and few and slope:
+        found = _together(found, newton(target, unflattened(init, found.position), NEWTONS))
     if found.converged or not np.isfinite(found.potential):
         return found
     more = find_mode(target, unflattened(init, found.position))
-    if not float(more.potential) <= found.potential:
-        return found
-    return Minimum(
+    end = Minimum(
         flattened(more.position),
         float(more.potential),
         float(more.gradient_norm),
-        found.iterations + int(more.iterations),
-        found.evaluations + int(more.evaluations),
+        int(more.iterations),
+        int(more.evaluations),
         bool(more.converged),
+    )
+    return _together(found, end) if end.potential <= found.potential else found
+
+
+def _together(first: Minimum, then: Minimum) -> Minimum:
+    """The end of the second search, with the work of both."""
+    return then._replace(
+        iterations=first.iterations + then.iterations,
+        evaluations=first.evaluations + then.evaluations,
     )
 
 

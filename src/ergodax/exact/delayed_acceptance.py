@@ -1,0 +1,119 @@
+"""Delayed acceptance: steps on a cheap surrogate, one Metropolis test by the whole target."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.exact.condensed import Condensed
+from ergodax.exact.proposal import check_count
+from ergodax.kernel import Info, Kernel, State, check_kernel
+from ergodax.target.base import AbstractTarget
+
+
+class DelayedAcceptance(Kernel):
+    """The kernel that `delayed_acceptance` returns."""
+
+    target: AbstractTarget
+    surrogate: AbstractTarget
+    inner: Any
+    num_inner_steps: int = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+        """The inner kernel's first state as `gradient`, the correction there as `estimate`."""
+        position = tree.freeze(position)
+        self.target.check(position)
+        inner = self.inner.init(key, position)
+        return State(position, {}, inner, self._correction(position), jnp.int32(0))
+
+    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """Inner steps, then accept where they led or stay."""
+        key_inner, key_test = jax.random.split(key)
+
+        def one(inner: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+            inner, told = self.inner.step(key, inner)
+            return inner, (told.evaluations, told)
+
+        keys = jax.random.split(key_inner, self.num_inner_steps)
+        inner, (evaluations, told) = lax.scan(one, state.gradient, keys)
+        told = jax.tree.map(lambda x: x[-1], told)  # of the last one
+        correction = self._correction(inner.position)
+        rise, potential = correction - state.estimate, told.potential + correction
+        # A proposal outside the finite numbers is rejected, as if its energy were infinite.
+        rise = jnp.where(jnp.isfinite(rise), rise, jnp.inf)
+        acceptance = jnp.exp(-jnp.maximum(rise, 0.0))
+        accepted = jax.random.uniform(key_test, dtype=acceptance.dtype) < acceptance
+        inner, correction = jax.tree.map(
+            lambda new, old: jnp.where(accepted, new, old),
+            (inner, correction),
+            (state.gradient, state.estimate),
+        )
+        info = Info(
+            step_size=told.step_size,
+            potential=potential,
+            gradient_norm=told.gradient_norm,
+            finite=tree.all_finite(inner.position),
+            evaluations=jnp.sum(evaluations) + jnp.int32(self.target.evaluations),
+            kinetic_temperature=told.kinetic_temperature,
+            acceptance=acceptance,
+            accepted=accepted,
+        )
+        return State(inner.position, {}, inner, correction, state.step + 1), info
+
+    def _correction(self, position: PyTree) -> Float[Array, ""]:
+        if isinstance(self.surrogate, Condensed):
+            return self.surrogate.correction(position)
+        return self.target.potential(position) - self.surrogate.potential(position)
+
+
+def delayed_acceptance(
+    target: AbstractTarget,
+    surrogate: AbstractTarget,
+    inner: Any,
+    *,
+    num_inner_steps: int = 1,
+) -> DelayedAcceptance:
+    """Surrogate transitions: no bias, however wrong the surrogate, and the target only at the end.
+
+    State: that of the inner kernel, which is reversible for exp(-U*), U* the surrogate's potential.
+    H, D, Q are the inner kernel's. Update:
+        y = num_inner_steps inner steps from x
+        x+ = y with probability min(1, exp(-[U(y) - U*(y)] + [U(x) - U*(x)])), else x
+    The better the surrogate the more is accepted: 2 Phi(-s / sqrt 2) or so, where U - U* has the
+    standard deviation s over the posterior. Inner steps that leave exp(-U*) invariant but are not
+    reversible (any without a Metropolis test, for one) make the law wrong.
+
+    Args:
+        target: U, any target; one potential a step, N evaluations where there are data.
+        surrogate: U*, such as `condense` returns.
+        inner: a kernel on the surrogate, such as ex.hmc(ex.FullGradient(surrogate), ...).
+        num_inner_steps: k; as many as cost about what the target's potential does.
+
+    Returns:
+        A kernel with state.position; Info's `accepted` is that of the test by the target.
+
+    Raises:
+        TypeError: something that is not a target, a kernel, or an integer.
+        ValueError: the inner kernel samples another target, or num_inner_steps is less than 1.
+
+    Reference:
+        Liu, Monte Carlo strategies in scientific computing, 2001, section 9.4.3; Christen and Fox,
+        Markov chain Monte Carlo using an approximation, 2005.
+    """
+    for name, value in (("target", target), ("surrogate", surrogate)):
+        if not isinstance(value, AbstractTarget):
+            raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {value!r}.")
+    check_kernel(inner)
+    sampled = getattr(getattr(inner, "gradient", None), "target", surrogate)
+    if sampled is not surrogate:
+        raise ValueError(
+            "inner must sample the surrogate, but its gradient is that of another target. Try "
+            "ex.hmc(ex.FullGradient(surrogate), ...)."
+        )
+    return DelayedAcceptance(
+        target, surrogate, inner, check_count(num_inner_steps, "num_inner_steps")
+    )

@@ -1,0 +1,250 @@
+"""A sampler for posteriors with walls, which suit no minibatch: HMC on a condensed posterior.
+
+A row whose score is large in units of the posterior bounds it like a wall, which is felt only close
+by. A batch that lacks this row does not see the wall, and one that has it is thrown back N / n
+times as far. Rows like that are few: HMC follows them in short steps, other rows that bend and a
+Taylor polynomial of the rest in long ones, and a test by the whole data keeps the law exact.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.driver.progress import progress_bar
+from ergodax.driver.sample import sample
+from ergodax.exact import Condensed, condense, delayed_acceptance
+from ergodax.gradient import FullGradient
+from ergodax.sampler.hmc import hmc
+from ergodax.sampler.split_hmc import split_hmc
+from ergodax.target.posterior import Posterior
+from ergodax.tune.account import Account
+from ergodax.tune.coordinates import Coordinates
+from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.newton import whole_hessian
+from ergodax.tune.programs import in_round
+from ergodax.tune.scale import draws_coordinates, hessian_coordinates
+from ergodax.tune.sharpness import sharpness
+from ergodax.tune.tuned import Tuned
+
+ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the
+# coordinates stay as they are
+BLOCK = 20  # trajectories between changes of the step
+POINTS = 64  # draws at which the rows are looked at
+LENGTH = 2.0  # of a trajectory: the correlations of a normal law's draws and squares are small
+LONG = 0.25  # an outer step
+INNER = 1, 64
+OUTER = 4, 32
+SHARP = 1.0  # curvature of a row in round coordinates, from which it is followed in short steps
+WALL = 4.0  # from which it is not forgotten where later draws do not touch it
+CHAINS = 8  # at least, in the rounds: more draws of each step of a chain
+ACCEPTANCE = 0.65
+TRIALS = 50  # steps of each chain that tell how often the whole data agree
+LEAST = 0.2  # of the steps of each chain that must move it
+MOST_BETWEEN = 8  # trajectories between tests by all data
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """Of a trajectory.
+
+    Attributes:
+        inner: the length of a short step.
+        inner_count: short steps in a long one, a power of two.
+        outer_count: long steps, a power of two.
+    """
+
+    inner: float
+    inner_count: int
+    outer_count: int
+
+    @classmethod
+    def of(cls, inner: float, *, sharp: bool = True) -> "Steps":
+        """For a short step; powers of two, since other numbers are programs of their own."""
+        many = _power(LONG / inner, INNER) if sharp else 1
+        return cls(inner, many, _power(LENGTH / (many * inner), OUTER))
+
+    @property
+    def outer(self) -> float:
+        """The length of a long step."""
+        return self.inner * self.inner_count
+
+    def kernel(self, surrogate: "Surrogate") -> Any:
+        """HMC on the surrogate."""
+        if not len(surrogate.steep):
+            gradient = FullGradient(surrogate.condensed)
+            return hmc(gradient, self.outer, num_leapfrog_steps=self.outer_count)
+        return split_hmc(
+            *surrogate.condensed.split(surrogate.steep),
+            self.outer,
+            num_leapfrog_steps=self.outer_count,
+            num_inner_steps=self.inner_count,
+        )
+
+    def cost(self, surrogate: "Surrogate") -> int:
+        """Evaluations of a trajectory, a gradient counted as two."""
+        slow = surrogate.condensed.evaluations - len(surrogate.steep)
+        return 2 * self.outer_count * (slow + self.inner_count * len(surrogate.steep))
+
+
+@dataclasses.dataclass(frozen=True)
+class Surrogate:
+    """A condensed posterior.
+
+    Attributes:
+        condensed: in the coordinates u.
+        steep: the places of those rows that bend sharply, among the rows that are kept.
+        walls: the numbers, in the data, of those that were ever seen to bend very sharply.
+    """
+
+    condensed: Condensed
+    steep: Int[np.ndarray, " steep"]
+    walls: Int[np.ndarray, " walls"]
+
+    @classmethod
+    def of(
+        cls,
+        posterior: Posterior,
+        coordinates: Coordinates,
+        points: Float[np.ndarray, "draws d"],
+        known: Int[np.ndarray, " known"],
+    ) -> "Surrogate":
+        """By looking at some draws u, and with what is known of walls."""
+        dtype = coordinates.basis.dtype
+        draws, origin = (on_device(x, dtype) for x in (points, np.zeros(coordinates.dimension)))
+        condensed = condense(in_round(posterior, coordinates), origin, draws, keep=known)
+        bends = np.asarray(sharpness(condensed.kept, draws))
+        rows = np.asarray(condensed.rows)
+        walls = np.union1d(known, rows[bends > WALL])
+        bends = np.where(np.isin(rows, known), np.inf, bends)
+        count = int(np.sum(bends > SHARP))
+        if 2 * count >= len(bends) or not count:
+            return cls(condensed, np.arange(0), walls)
+        # A power of two, for the same program in the next round.
+        steep = np.argsort(-bends, kind="stable")[: 2 ** int(np.ceil(np.log2(count)))]
+        return cls(condensed, steep, walls)
+
+
+def tune_surrogate(
+    posterior: Posterior,
+    mode: PyTree,
+    account: Account,
+    *,
+    key: PRNGKeyArray,
+    num_chains: int = 4,
+    progress: bool = True,
+) -> Tuned | None:
+    """Condense the posterior and tune HMC on it, in rounds that improve both by their draws.
+
+    Args:
+        posterior: with data in memory; a round takes some passes over them.
+        mode: of the posterior, or near it.
+        account: is told the decisions.
+        key: a key of `jax.random.key`.
+        num_chains: chains.
+        progress: show bars.
+
+    Returns:
+        A kernel of `ex.exact.delayed_acceptance`; None where the surrogate remains so wrong that
+        hardly a proposal would be accepted.
+    """
+    coordinates = hessian_coordinates(mode, whole_hessian(posterior, tree.freeze(mode)))
+    key_points, key_trial, *keys = split_key(key, 2 + len(ROUNDS))
+    rng, d, dtype = generator(key_points), coordinates.dimension, coordinates.basis.dtype
+    points = rng.standard_normal((POINTS, d))
+    starts = on_device(np.zeros((max(num_chains, CHAINS), d)), dtype)
+    inner, done, known = 0.02, 0, np.arange(0)
+    with progress_bar(sum(ROUNDS), show=progress) as report:
+        for number, key_round in enumerate(keys):
+            surrogate = Surrogate.of(posterior, coordinates, points, known)
+            draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round)
+            late = draws[:, draws.shape[1] // 3 :].reshape(-1, d)
+            points, ends = late[rng.choice(len(late), POINTS, replace=False)], draws[:, -1]
+            if number:  # the first draws are too wide to tell
+                known = surrogate.walls
+            if number + 2 < len(ROUNDS):
+                moved = draws_coordinates(coordinates, late)
+                points, ends = (_moved(coordinates, moved, u) for u in (points, ends))
+                coordinates = moved
+            starts, done = on_device(ends, dtype), done + ROUNDS[number]
+            report(done, 0.0)
+    return _tried(surrogate, coordinates, starts[:num_chains], inner, account, key_trial)
+
+
+def _adapt(
+    surrogate: Surrogate,
+    starts: Float[Array, "chains d"],
+    inner: float,
+    trajectories: int,
+    key: PRNGKeyArray,
+) -> tuple[Float[np.ndarray, "chains draws d"], float]:
+    """Draws of HMC whose step is moved towards the acceptance wanted, and the step of the end."""
+    first, parts, found = Steps.of(inner, sharp=len(surrogate.steep) > 0), [], []
+    for block, key_block in enumerate(split_key(key, trajectories // BLOCK)):
+        steps = dataclasses.replace(first, inner=inner)
+        samples = sample(
+            steps.kernel(surrogate),
+            positions=starts,
+            num_steps=BLOCK,
+            key=key_block,
+            num_chains=len(starts),
+            progress=False,
+        )
+        starts = samples.final_state.position
+        off = float(np.mean(samples.info.acceptance)) - ACCEPTANCE
+        inner *= float(np.exp(2.0 * off / np.sqrt(1.0 + block)))
+        parts.append(samples.position)
+        found.append(inner)
+    late = np.log(found[len(found) // 2 :])
+    return np.concatenate(parts, axis=1), float(np.exp(late.mean()))
+
+
+def _power(number: float, between: tuple[int, int]) -> int:
+    return int(np.clip(2 ** round(np.log2(number)), *between))
+
+
+def _moved(
+    old: Coordinates, new: Coordinates, u: Float[np.ndarray, "rows d"]
+) -> Float[np.ndarray, "rows d"]:
+    """The same places in other coordinates."""
+    positions = jax.vmap(old.position)(on_device(u, old.basis.dtype))
+    return new.of_rows(positions)
+
+
+def _tried(
+    surrogate: Surrogate,
+    coordinates: Coordinates,
+    starts: Float[Array, "chains d"],
+    inner: float,
+    account: Account,
+    key: PRNGKeyArray,
+) -> Tuned | None:
+    """The kernel, if the whole data accept what it proposes."""
+    condensed, steps = surrogate.condensed, Steps.of(inner, sharp=len(surrogate.steep) > 0)
+    posterior, total = condensed.posterior, condensed.posterior.num_data
+    between = int(np.clip(round(total / steps.cost(surrogate)), 1, MOST_BETWEEN))
+    kernel = delayed_acceptance(
+        posterior, condensed, steps.kernel(surrogate), num_inner_steps=between
+    )
+    samples = sample(
+        kernel, positions=starts, num_steps=TRIALS, key=key, num_chains=len(starts), progress=False
+    )
+    accepted = float(np.mean(samples.info.acceptance))
+    moves = np.any(np.diff(samples.position, axis=1), axis=-1).mean(axis=1)  # of each chain
+    account.decide(
+        "surrogate",
+        f"{condensed.evaluations:,} of {total:,} rows, a polynomial for the others",
+        f"log density off by {float(condensed.spread):.2g}; {accepted:.0%} accepted by all rows",
+    )
+    if moves.min() < LEAST:
+        return None
+    account.decide(
+        "sampler",
+        f"HMC on it, {steps.outer_count} steps of {steps.outer:.3g}",
+        f"{len(surrogate.steep)} steep rows in {steps.inner_count} shorter steps each; a test by "
+        f"all rows after every {between}: no bias",
+    )
+    return Tuned(kernel, coordinates, samples.final_state.position, None, 1, 0)
