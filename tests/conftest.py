@@ -35,22 +35,25 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
-def samples_for_long(request) -> bool:
-    """Whether the tests of a module run for longer than they compile: those marked `law` do."""
-    if request.path.parent.name == "reproduction":
+def samples_for_long(item) -> bool:
+    """Whether a test runs for longer than it compiles: those marked `law` do."""
+    if item.path.parent.name == "reproduction":
         return True
-    tests = [item for item in request.session.items if item.path == request.path]
-    marked = any(item.get_closest_marker("law") for item in tests)
-    return marked and request.path.parent.name == "law"
+    return item.path.parent.name == "law" and item.get_closest_marker("law") is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Programs that run for a moment are compiled in haste."""
+    jax.config.update("jax_disable_most_optimizations", not samples_for_long(item))
 
 
 @pytest.fixture(autouse=True, scope="module")
-def compilation(request):
-    """Programs that run for a moment are compiled in haste, and dropped when they are too many.
+def compilation():
+    """Programs are dropped when they are too many.
 
-    Each compiled program takes memory maps, and a process that runs out of them is killed.
+    Each takes memory maps, and a process that runs out of them is killed.
     """
-    jax.config.update("jax_disable_most_optimizations", not samples_for_long(request))
     yield
     maps = Path("/proc/self/maps")
     if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPS:

@@ -201,6 +201,8 @@ KERNELS: dict[str, Callable[[float], Any]] = {
         noisy(), h, mass=MATRIX, thermal_mass=2.0, scheme="splitting"
     ),
     "hmc": lambda h: ex.hmc(full(), h, num_leapfrog_steps=3),
+    "split hmc": subsets.split_hmc,
+    "split hmc, dense mass": lambda h: subsets.split_hmc(h, mass=MATRIX, temperature=0.5),
     "rmhmc": lambda h: ex.rmhmc(full(), h, metric, num_leapfrog_steps=3),
     "rmhmc, dense metric": lambda h: ex.rmhmc(
         full(), h, dense_metric, num_leapfrog_steps=3, temperature=0.5
@@ -240,5 +242,9 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "firefly, tuned": lambda h: subsets.firefly(h, centre=np.full(5, 0.1), candidates=2),
     "tuna": lambda h: subsets.tuna(h, chi=10.0),
     "tuna, small blocks": lambda h: subsets.tuna(h, covariance=WEIGHTS, chi=10.0, block_size=3),
+    "delayed acceptance, hmc": subsets.hmc_on_a_surrogate,
+    "delayed acceptance, split hmc": lambda h: subsets.split_hmc_on_a_surrogate(
+        h, num_inner_steps=2
+    ),
     "optax schedule": lambda h: ex.sgld(full(), optax.exponential_decay(h, 10, 0.5)),
 }

@@ -1,4 +1,4 @@
-"""Models with the bounds that Metropolis tests on subsets of the data ask for."""
+"""Models with the bounds, the parts and the surrogates that some Metropolis tests ask for."""
 
 from typing import Any
 
@@ -61,3 +61,32 @@ def firefly(h: float, **options: Any) -> ex.Kernel:
 
 def tuna(h: float, **options: Any) -> ex.Kernel:
     return ex.exact.tuna(model(), h, 1.0 + np.abs(DATA), distance=distance, **options)
+
+
+def half(position: Any) -> Any:
+    """The potential of the normal model, estimated from every second row."""
+    return model().potential_on(position, jnp.asarray(DATA[::2]))
+
+
+def quartic(position: Any) -> Any:
+    return 0.01 * jnp.sum(flat(position) ** 4)
+
+
+def half_and_quartic(position: Any) -> Any:
+    return half(position) + quartic(position)
+
+
+def split_hmc(h: float, **options: Any) -> ex.Kernel:
+    slow, fast = ex.Target(half), ex.Target(quartic)
+    return ex.split_hmc(slow, fast, h, num_leapfrog_steps=2, num_inner_steps=3, **options)
+
+
+def hmc_on_a_surrogate(h: float) -> ex.Kernel:
+    surrogate = ex.Target(half)
+    inner = ex.hmc(ex.FullGradient(surrogate), h, num_leapfrog_steps=3)
+    return ex.exact.delayed_acceptance(model(), surrogate, inner)
+
+
+def split_hmc_on_a_surrogate(h: float, **options: Any) -> ex.Kernel:
+    surrogate = ex.Target(half_and_quartic)
+    return ex.exact.delayed_acceptance(model(), surrogate, split_hmc(h), **options)

@@ -6,6 +6,8 @@ code follows, and can be differentiated. exp(-H / T) is stationary where
 R = div g - g . grad H / T vanishes, with g = f - div(T D) + D grad H; reversible where g does.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,47 +18,75 @@ from . import normals
 from .transfer import has_momentum, placed
 
 
-def law(kernel: ex.Kernel, position, momentum=()):
-    """Mean and covariance of (position, momentum) after a step from here."""
-    state = placed(kernel, jnp.asarray(position), jnp.asarray(momentum, float))
+def stepping(kernel: ex.Kernel, d: int) -> tuple[Callable, int]:
+    """(position, momentum) after a step as a function of them before it and of normal numbers.
 
-    def step(numbers):
+    Each call of it differentiates the one program that the first call traced.
+
+    Args:
+        kernel: of dimension d.
+        d: how many of the state's numbers are the position.
+
+    Returns:
+        The function, and how many normal numbers it takes.
+    """
+
+    @jax.jit
+    def step(z, numbers):
+        state = placed(kernel, z[:d], z[d:])
         with normals.dealt(numbers):
             new, _ = kernel.step(normals.key(), state)
         return jnp.concatenate([new.position, *new.auxiliary.values()])
 
-    zero = jnp.zeros(normals.count(kernel, state))
-    root = jax.jacfwd(step)(zero)
-    return step(zero), root @ root.T
+    return step, normals.count(kernel, normals.start(kernel, jnp.zeros(d)))
 
 
-def residual(kernel: ex.Kernel, energy, h: float, t: float, z):
-    """R and the vector g at a state z = (position, momentum), for Euler's scheme.
+def with_jacobian(function: Callable, x) -> tuple:
+    """The value of a function and its Jacobian."""
+    jacobian, value = jax.jacfwd(lambda x: 2 * (function(x),), has_aux=True)(x)
+    return value, jacobian
 
-    Args:
-        kernel: of step h, at temperature t.
-        energy: H of z.
-        h: the step size.
-        t: the temperature.
-        z: shape (d,) or, with a momentum, (2 d,).
-    """
-    d = z.size // 2 if has_momentum(kernel) else z.size
 
-    def dynamics(z):
-        mean, covariance = law(kernel, z[:d], z[d:])
-        return (mean - z) / h, covariance / (2.0 * h)
+def moments(step: Callable, count: int, z):
+    """Mean and covariance after a step of `stepping` from z."""
+    mean, root = with_jacobian(lambda numbers: step(z, numbers), jnp.zeros(count))
+    return mean, root @ root.T
 
-    def current(z):
-        drift, diffusion = dynamics(z)
-        divergence = jnp.einsum("ijj->i", jax.jacfwd(lambda z: dynamics(z)[1])(z))
-        return drift - divergence + diffusion @ jax.grad(energy)(z) / t
 
-    g = current(z)
-    return jnp.trace(jax.jacfwd(current)(z)) - g @ jax.grad(energy)(z) / t, g
+def law(kernel: ex.Kernel, position, momentum=()):
+    """Mean and covariance of (position, momentum) after a step from here."""
+    z = jnp.concatenate([jnp.asarray(position, float), jnp.asarray(momentum, float)])
+    return moments(*stepping(kernel, len(position)), z)
 
 
 def residuals(kernel, energy, h, t, dimension):
-    """R at five states drawn at random, which lie on no plane of symmetry, and the largest g."""
+    """R at five states drawn at random, which lie on no plane of symmetry, and the largest g.
+
+    Args:
+        kernel: of step h, at temperature t, of Euler's scheme.
+        energy: H of z = (position, momentum), or of z = position.
+        h: the step size.
+        t: the temperature.
+        dimension: of z.
+    """
+    steps = stepping(kernel, dimension // 2 if has_momentum(kernel) else dimension)
+
+    def dynamics(z):
+        mean, covariance = moments(*steps, z)
+        diffusion = covariance / (2.0 * h)
+        return diffusion, ((mean - z) / h, diffusion)
+
+    def current(z):
+        slopes, (drift, diffusion) = jax.jacfwd(dynamics, has_aux=True)(z)
+        divergence = jnp.einsum("ijj->i", slopes)
+        return drift - divergence + diffusion @ jax.grad(energy)(z) / t
+
+    @jax.jit
+    @jax.vmap
+    def residual(z):
+        g, slopes = with_jacobian(current, z)
+        return jnp.trace(slopes) - g @ jax.grad(energy)(z) / t, g
+
     points = np.random.default_rng(0).normal(size=(5, dimension))
-    r, g = jax.jit(jax.vmap(lambda z: residual(kernel, energy, h, t, z)))(jnp.asarray(points))
+    r, g = residual(jnp.asarray(points))
     return np.asarray(r), float(np.abs(g).max())

@@ -20,8 +20,8 @@ pytestmark = [
 ERRORS = 5.0  # standard errors of both: a false alarm in a million figures
 
 
-@pytest.fixture(autouse=True, scope="module")
-def haste(compilation):
+@pytest.fixture(autouse=True)
+def haste():
     """These runs take less time than their programs take to compile with all optimisations."""
     jax.config.update("jax_disable_most_optimizations", True)
 

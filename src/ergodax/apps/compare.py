@@ -14,6 +14,7 @@ from ergodax.apps.compare_problem import Problem
 
 SIZES = (500, 5_000, 50_000, 500_000, 5_000_000)
 QUICK_SIZES = (500, 5_000, 50_000)
+PATIENCE = 4.0  # as much time, where the table is large and the posterior had to be sampled
 QUICK = Limits(goal=2_000.0, least=0.2, most=10.0)
 
 
@@ -149,9 +150,12 @@ def race(
     for problem in problems:
         known, dimension, prior_scale = problem.reference, problem.dimension, problem.prior_scale
         references[str(problem.num_data)] = {"error": known.error, "told": known.told}
+        limits = options.limits
+        if compare_problem.is_large(problem) and known.draws is not None:
+            limits = dataclasses.replace(limits, most=PATIENCE * limits.most)
         for measure in contestants.values():
             jax.clear_caches()  # everybody compiles for himself
-            row = measure(problem, options.seed, options.limits)
+            row = measure(problem, options.seed, limits)
             rows.append(row)
             say(
                 f"  {row.sampler}: {row.rate:,.3g} effective draws a second while sampling, "

@@ -19,9 +19,8 @@ from ergodax.apps.compare_measure import (
     measured,
     until_goal,
 )
-from ergodax.apps.compare_problem import Problem, log_density
+from ergodax.apps.compare_problem import Problem, is_large, log_density, size
 
-LARGE = 5_000_000  # numbers in the table from which NUTS is given what it would have to adapt
 HUGE = 2_000_000  # rows from which sums in single precision lose what NUTS needs
 WARM_UP = 1_000
 NUMBERS = 200_000_000  # numbers in the table times draws of a chunk of NUTS
@@ -53,7 +52,7 @@ def run_blackjax(problem: Problem, seed: int, limits: Limits) -> Measured:
         return log_density(centre + basis @ u, problem.prior_scale, *rows)
 
     def warm_up(keys: Array, starts: Array, *given: Array) -> Any:
-        if _is_large(problem):
+        if is_large(problem):
             step = {"step_size": best_step, "inverse_mass_matrix": jnp.ones(problem.dimension)}
             algorithm = nuts(lambda u: density(u, *given), **step)
             parameters = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * CHAINS), step)
@@ -116,7 +115,7 @@ def run_numpyro(problem: Problem, seed: int, limits: Limits) -> Measured:
     chunk, best_step = _chunk(problem), _round_step(problem)
     key_warm, key_draw = jax.random.split(jax.random.key(seed))
     starts = _starts(problem, key_warm)
-    large = _is_large(problem)
+    large = is_large(problem)
     fixed = {"step_size": best_step, "adapt_step_size": False, "adapt_mass_matrix": False}
     begin = time.perf_counter()
     sampler: Any = MCMC(
@@ -201,24 +200,17 @@ def missing(peer: str) -> list[str]:
 
 def _chunk(problem: Problem) -> int:
     """Draws that NUTS makes at a time, by one compiled program."""
-    return int(np.clip(NUMBERS // _size(problem), 10, 4_000))
-
-
-def _size(problem: Problem) -> int:
-    return problem.num_data * problem.dimension
-
-
-def _is_large(problem: Problem) -> bool:
-    """Whether a warm-up would take too long."""
-    return _size(problem) >= LARGE
+    return int(np.clip(NUMBERS // size(problem), 10, 4_000))
 
 
 def _round_step(problem: Problem) -> float:
-    """The step to which NUTS adapts on a standard normal of as many dimensions."""
+    """The reference's, or that to which NUTS adapts on a standard normal of as many dimensions."""
     import blackjax
 
-    if not _is_large(problem):
+    if not is_large(problem):
         return 1.0
+    if problem.reference.step is not None:
+        return problem.reference.step
     start = jnp.zeros(problem.dimension)
     adaptation: Any = blackjax.window_adaptation(blackjax.nuts, lambda u: -0.5 * jnp.sum(u**2))
     run = jax.jit(lambda key: adaptation.run(key, start, WARM_UP)[0].parameters["step_size"])
@@ -226,14 +218,16 @@ def _round_step(problem: Problem) -> float:
 
 
 def _starts(problem: Problem, key: Array) -> Array:
-    """u of each chain: 0, the mode, or draws of the posterior's Gaussian approximation."""
-    shape = (CHAINS, problem.dimension)
-    return jax.random.normal(key, shape) if _is_large(problem) else jnp.zeros(shape)
+    """u of each chain: 0, the mode, or draws of the posterior or its Gaussian approximation."""
+    shape, known = (CHAINS, problem.dimension), problem.reference
+    if is_large(problem) and known.draws is not None:
+        return jnp.asarray(np.linalg.solve(known.basis, (known.draws[:CHAINS] - known.mean).T).T)
+    return jax.random.normal(key, shape) if is_large(problem) else jnp.zeros(shape)
 
 
 def _given(problem: Problem) -> tuple[Array, ...]:
     """A centre, a basis, the data; if huge, log-likelihoods at the centre."""
-    known, large = problem.reference, _is_large(problem)
+    known, large = problem.reference, is_large(problem)
     centre = jnp.asarray(known.mean if large else known.mode, jnp.float32)
     basis = known.basis if large else np.eye(problem.dimension)
     features, labels = problem.posterior.data
@@ -246,17 +240,17 @@ def _given(problem: Problem) -> tuple[Array, ...]:
 
 def _warm_up_charge(problem: Problem, seconds_a_draw: float) -> float:
     """Seconds of a warm-up that was not run: each of its steps as cheap as a draw."""
-    return WARM_UP * seconds_a_draw if _is_large(problem) else 0.0
+    return WARM_UP * seconds_a_draw if is_large(problem) else 0.0
 
 
 def _favour(problem: Problem) -> str:
     """What NUTS was given free."""
-    if not _is_large(problem):
+    if not is_large(problem):
         return f"begun at the mode, which is given free; warm-up {WARM_UP} steps"
-    text = (
-        "given free: round coordinates, the step of a normal law, starts drawn from the "
-        f"posterior's Gaussian approximation; warm-up charged as {WARM_UP} draws"
-    )
+    gift = "the step of a normal law, starts drawn from the posterior's Gaussian approximation"
+    if problem.reference.draws is not None:
+        gift = "the step and draws of the reference"
+    text = f"given free: round coordinates, {gift}; warm-up charged as {WARM_UP} draws"
     return text + ("; sums taken from the mean, row by row" if problem.num_data >= HUGE else "")
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 import ergodax as ex
 
 PRIOR_SCALE = 10.0
+LARGE = 5_000_000  # numbers in a table from which others are given what they would have to find
 SUBSET = 50_000  # rows on which Newton's method comes near the mode
 NUMBERS = 2**22  # scores that are held at a time
 EVALUATIONS = 200_000_000  # of one row's likelihood, for the reference
@@ -34,6 +35,8 @@ class Reference:
         sd: shape (d,).
         error: the largest standard error of a mean or an sd, in posterior sd.
         told: how it was computed, in words.
+        draws: of the posterior, from where others may begin, where it was sampled.
+        step: that HMC took, in the coordinates of `basis`, likewise.
     """
 
     mode: Float[np.ndarray, " d"]
@@ -42,6 +45,8 @@ class Reference:
     sd: Float[np.ndarray, " d"]
     error: float
     told: str = "importance sampling in double precision"
+    draws: Float[np.ndarray, "draws d"] | None = None
+    step: float | None = None
 
     def errors(self, draws: np.ndarray) -> tuple[float, float]:
         """The largest error of a mean and of an sd, in posterior standard deviations.
@@ -77,6 +82,16 @@ class Problem:
     def dimension(self) -> int:
         """D."""
         return self.posterior.data[0].shape[1]
+
+
+def size(problem: Problem) -> int:
+    """Numbers in its table."""
+    return problem.num_data * problem.dimension
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether a warm-up of NUTS would take too long."""
+    return size(problem) >= LARGE
 
 
 def make(num_data: int, dimension: int, seed: int) -> Problem:

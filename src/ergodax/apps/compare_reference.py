@@ -4,7 +4,7 @@ In double precision, by NumPy, with full gradients and a Metropolis decision: no
 shared with what is compared. Equal rows are counted instead of repeated, which leaves the density
 as it is. Many chains move as the columns of one matrix, in coordinates w = centre + L u that are
 Newton's at first and then, three times, those of the latest draws; only draws made after the last
-change count.
+change count. Rows that bend sharply are followed in shorter steps than the others.
 """
 
 import dataclasses
@@ -13,42 +13,18 @@ import time
 import numpy as np
 import scipy.linalg
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-CHAINS = 16
+from ergodax.apps.compare_chains import CHAINS, Chains, Rows
+
 SETTLING = 15, 30, 60  # steps of each stage before coordinates and step size are fixed
-LENGTH = 1.5  # of a trajectory, in which a normal law's draws become about independent
 ACCEPTANCE = 0.85
-JITTER = 0.2  # of the step, so that no direction comes back to where it began
 LOOKS = 50  # steps between looks at the errors
 TOLERANCE = 1e-8  # of the mode: its squared distance, in posterior sds
 SMALL_ERROR = 0.01  # posterior sds, at which the run ends
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """The distinct rows of a table.
-
-    Attributes:
-        features: each once.
-        counts: how often it occurs.
-        positives: how often with the label 1.
-    """
-
-    features: Float[np.ndarray, "rows d"]
-    counts: Float[np.ndarray, " rows"]
-    positives: Float[np.ndarray, " rows"]
-
-    @classmethod
-    def of(cls, features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, " n"]) -> "Rows":
-        """Count equal rows."""
-        whole = np.ascontiguousarray(features)
-        bytes_of = whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel()
-        _, first, which, counts = np.unique(
-            bytes_of, return_index=True, return_inverse=True, return_counts=True
-        )
-        positives = np.bincount(which, weights=labels)
-        return cls(whole[first].astype(np.float64), counts.astype(np.float64), positives)
+SHARP = 1.0  # curvature of a row, in round coordinates, from which it does
+LOOKED_AT = 200  # draws, about, at which rows are looked at
+MOST_SHARP = 0.02  # of the rows, beyond which no difference is made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +39,7 @@ class Run:
         sd_errors: of each sd, relative.
         r_hat: the largest.
         acceptance: the share of accepted trajectories.
+        step: of the shortest steps, in coordinates in which the draws are round.
         seconds: that the whole took.
     """
 
@@ -73,10 +50,17 @@ class Run:
     sd_errors: Float[np.ndarray, " d"]
     r_hat: float
     acceptance: float
+    step: float
     seconds: float
 
 
-def run(rows: Rows, prior_scale: float, rng: np.random.Generator, seconds: float = 180.0) -> Run:
+def run(
+    rows: Rows,
+    prior_scale: float,
+    rng: np.random.Generator,
+    seconds: float = 180.0,
+    guess: Float[np.ndarray, "draws d"] | None = None,
+) -> Run:
     """Draws until every mean and sd has a Monte Carlo error of 0.01 posterior sd, or time is up.
 
     Args:
@@ -84,23 +68,35 @@ def run(rows: Rows, prior_scale: float, rng: np.random.Generator, seconds: float
         prior_scale: sd of each coefficient's normal prior.
         rng: for the draws.
         seconds: for the whole; at least 50 steps are made after settling.
+        guess: draws of w that tell where to begin and in which coordinates. What they are the law
+            of the draws does not depend on, only how soon it is reached.
     """
     begin = time.perf_counter()
     mode, hessian = newton(rows, prior_scale)
-    centre, factor = mode, scipy.linalg.cholesky(np.linalg.inv(hessian), lower=True)
-    u, step = rng.standard_normal((mode.size, CHAINS)), mode.size**-0.25
+    if guess is None:
+        centre, factor = mode, scipy.linalg.cholesky(np.linalg.inv(hessian), lower=True)
+        u, step = rng.standard_normal((mode.size, CHAINS)), mode.size**-0.25
+        sharp = np.zeros(len(rows.counts), bool)
+    else:
+        centre, factor = guess.mean(axis=0), scipy.linalg.cholesky(np.cov(guess.T), lower=True)
+        inside = scipy.linalg.solve_triangular(factor, (guess - centre).T, lower=True)
+        u, step = inside[:, rng.choice(len(guess), CHAINS, replace=False)], 0.01
+        sharp = _sharp(rows, factor, guess)
     for length in SETTLING:
-        chains = _Chains(rows, prior_scale, centre, factor, u)
+        chains = Chains(rows, prior_scale, centre, factor, u, sharp)
         kept = []
         for _ in range(length):
             share = chains.move(step, rng)
             step *= np.exp(0.3 * (share - ACCEPTANCE))
             kept.append(chains.u)
+        if guess is not None:  # of more draws than have been made
+            u = chains.u
+            continue
         draws = centre[:, None, None] + np.einsum("de,tec->dtc", factor, kept[length // 3 :])
         here = centre[:, None] + factor @ chains.u
         centre, factor = _gaussian(draws.reshape(mode.size, -1), factor)
         u = scipy.linalg.solve_triangular(factor, here - centre[:, None], lower=True)
-    chains, kept, accepted = _Chains(rows, prior_scale, centre, factor, u), [], []
+    chains, kept, accepted = Chains(rows, prior_scale, centre, factor, u, sharp), [], []
     while True:
         accepted.append(chains.move(step, rng))
         kept.append(chains.u)
@@ -112,7 +108,19 @@ def run(rows: Rows, prior_scale: float, rng: np.random.Generator, seconds: float
                 break
     means, sds, r_hat = errors
     spent = time.perf_counter() - begin
-    return Run(draws, mode, factor, means, sds, r_hat, float(np.mean(accepted)), spent)
+    return Run(draws, mode, factor, means, sds, r_hat, float(np.mean(accepted)), step, spent)
+
+
+def _sharp(
+    rows: Rows, factor: Float[np.ndarray, "d d"], draws: Float[np.ndarray, "draws d"]
+) -> Bool[np.ndarray, " rows"]:
+    """The rows that bend sharply at some of the draws."""
+    largest = np.zeros(len(rows.counts))
+    for w in draws[:: max(1, len(draws) // LOOKED_AT)]:
+        chance = scipy.special.expit(rows.features @ w)
+        largest = np.maximum(largest, rows.counts * chance * (1.0 - chance))
+    sharp = largest * np.sum((rows.features @ factor) ** 2, axis=1) > SHARP
+    return sharp if sharp.mean() < MOST_SHARP else np.zeros_like(sharp)
 
 
 def newton(rows: Rows, prior_scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -145,65 +153,6 @@ def _potential(
     values = values + 0.5 * np.sum(w**2, axis=0) / prior_scale**2
     residual = rows.counts[:, None] * chance - rows.positives[:, None]
     return values, rows.features.T @ residual + w / prior_scale**2, chance
-
-
-class _Chains:
-    """Chains in the coordinates u, the columns of a matrix."""
-
-    def __init__(
-        self,
-        rows: Rows,
-        prior_scale: float,
-        centre: np.ndarray,
-        factor: np.ndarray,
-        u: np.ndarray,
-    ) -> None:
-        self.features, self.offset = rows.features @ factor, (rows.features @ centre)[:, None]
-        self.rows, self.precision = rows, prior_scale**-2
-        self.centre, self.factor = centre, factor
-        self.u = u
-        self.value, self.gradient = self.potential(u), self.slope(u)
-
-    def potential(self, u: np.ndarray) -> np.ndarray:
-        """U of each column."""
-        scores = self.features @ u + self.offset
-        w = self.centre[:, None] + self.factor @ u
-        values = 0.5 * self.precision * np.sum(w**2, axis=0) - self.rows.positives @ scores
-        # softplus(s) = max(s, 0) + log1p(exp(-|s|)), in place: these are the run's largest arrays.
-        values += self.rows.counts @ np.maximum(scores, 0.0)
-        np.abs(scores, out=scores)
-        np.negative(scores, out=scores)
-        np.exp(scores, out=scores)
-        return values + self.rows.counts @ np.log1p(scores, out=scores)
-
-    def slope(self, u: np.ndarray) -> np.ndarray:
-        """The gradient of U in each column."""
-        scores = self.features @ u + self.offset
-        scipy.special.expit(scores, out=scores)
-        scores *= self.rows.counts[:, None]
-        scores -= self.rows.positives[:, None]
-        w = self.centre[:, None] + self.factor @ u
-        return self.features.T @ scores + self.precision * (self.factor.T @ w)
-
-    def move(self, step: float, rng: np.random.Generator) -> float:
-        """A trajectory of each chain, accepted or not; returns the mean chance of acceptance."""
-        h = step * (1.0 + JITTER * (2.0 * rng.random(CHAINS) - 1.0))
-        momentum = rng.standard_normal(self.u.shape)
-        before = self.value + 0.5 * np.sum(momentum**2, axis=0)
-        u, gradient = self.u, self.gradient
-        momentum = momentum - 0.5 * h * gradient
-        for left in reversed(range(max(1, round(LENGTH / step)))):
-            u = u + h * momentum
-            gradient = self.slope(u)
-            momentum = momentum - (h if left else 0.5 * h) * gradient
-        value = self.potential(u)
-        after = value + 0.5 * np.sum(momentum**2, axis=0)
-        chance = np.exp(np.minimum(0.0, np.nan_to_num(before - after, nan=-np.inf)))
-        yes = rng.random(CHAINS) < chance
-        self.u = np.where(yes, u, self.u)
-        self.gradient = np.where(yes, gradient, self.gradient)
-        self.value = np.where(yes, value, self.value)
-        return float(chance.mean())
 
 
 def _gaussian(draws: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

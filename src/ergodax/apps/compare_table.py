@@ -3,10 +3,13 @@
 import dataclasses
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ergodax.apps import compare_reference, inference, tables
-from ergodax.apps.compare_problem import PRIOR_SCALE, Problem, Reference
+from ergodax.apps.compare_problem import LARGE, PRIOR_SCALE, Problem, Reference
+from ergodax.tune.infer import infer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Source:
         classes: the two values of the target to keep, where it has more.
         components: reduce the features to so many principal components first.
         prior_scale: standard deviation of each coefficient's normal prior.
-        reference_seconds: for the reference's sampling.
+        reference_seconds: for the reference's sampling; three times as much for a large table.
     """
 
     data: Path
@@ -46,18 +49,29 @@ class Source:
         model = inference.logistic(self.read(), self.prior_scale, self.components)
         features, labels = (np.asarray(x) for x in model.posterior.data)
         rows = compare_reference.Rows.of(features, labels)
-        rng = np.random.default_rng(seed)
-        run = compare_reference.run(rows, self.prior_scale, rng, self.reference_seconds)
-        problem = Problem(model.posterior, _reference(run), self.prior_scale)
+        rng, guess, seconds = np.random.default_rng(seed), None, self.reference_seconds
+        if features.size >= LARGE:
+            seconds *= 3.0
+            key, init = jax.random.key(seed + 1), jnp.zeros(features.shape[1])
+            found = infer(model.posterior, init, key=key, progress=False)
+            guess = np.asarray(found.samples.position, np.float64).reshape(-1, features.shape[1])
+        run = compare_reference.run(rows, self.prior_scale, rng, seconds, guess)
+        problem = Problem(model.posterior, _reference(run, guess), self.prior_scale)
         return problem, f"{self.data.name}, {model.title}"
 
 
-def _reference(run: compare_reference.Run) -> Reference:
+def _reference(run: compare_reference.Run, guess: np.ndarray | None) -> Reference:
     flat = run.draws.reshape(-1, run.mode.size)
     count, chains = f"{len(flat):,}", len(run.draws)
+    whitened = "whitened by its own draws"
+    if guess is not None:
+        whitened = "whitened by and begun at draws of an infer with another seed"
     told = (
-        f"HMC in double precision whitened by its own draws, {count} draws of {chains} chains in "
+        f"HMC in double precision {whitened}, {count} draws of {chains} chains in "
         f"{run.seconds:.0f} s, acceptance {run.acceptance:.2f}, R-hat {run.r_hat:.3f}"
     )
     error = float(max(run.mean_errors.max(), run.sd_errors.max()))
-    return Reference(run.mode, run.factor, flat.mean(axis=0), flat.std(axis=0), error, told)
+    return Reference(
+        run.mode, run.factor, flat.mean(axis=0), flat.std(axis=0), error, told,
+        run.draws[:, -1], run.step,
+    )  # fmt: skip

@@ -4,6 +4,8 @@ Where many rows meet, most of them hardly bend within the posterior, and the few
 that make it other than Gaussian: they stay.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,12 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import take
-from ergodax.exact.proposal import centre_of, check_count, check_posterior
+from ergodax.exact.proposal import (
+    centre_of,
+    check_count,
+    check_positive_number,
+    check_posterior,
+)
 from ergodax.gradient.expansion import Expansion, expand
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import Mode
@@ -65,6 +72,7 @@ class Condensed(AbstractTarget):
     Attributes:
         rows: the numbers of the rows that are kept.
         kept: they themselves.
+        remainders: the root mean square, over the draws, of what a polynomial would leave of each.
         rest: the polynomial of the others, its value at c left out so that no digits are lost.
         whole: all rows.
         spread: the standard deviation, over the draws that `condense` was given, of `correction`.
@@ -72,6 +80,7 @@ class Condensed(AbstractTarget):
 
     rows: Int[Array, " kept"]
     kept: Rows
+    remainders: Float[Array, " kept"]
     rest: Expansion
     whole: Rows
     spread: Float[Array, ""]
@@ -101,10 +110,17 @@ class Condensed(AbstractTarget):
 
         Args:
             steep: the places of the rows among those that are kept.
+
+        Raises:
+            TypeError: places that are not integers.
+            ValueError: places that there are not.
         """
+        steep = _numbers(steep, "steep", self.evaluations)
         others = np.setdiff1d(np.arange(self.evaluations), steep)
-        parts = self.rows[jnp.asarray(others)], self.kept.taken(others)
-        return eqx.tree_at(lambda c: (c.rows, c.kept), self, parts), self.kept.taken(steep)
+        places = jnp.asarray(others, jnp.int32)
+        parts = self.rows[places], self.kept.taken(others), self.remainders[places]
+        slow = eqx.tree_at(lambda c: (c.rows, c.kept, c.remainders), self, parts)
+        return slow, self.kept.taken(steep)
 
     def _polynomial(self, position: PyTree) -> Float[Array, ""]:
         return self.rest.cast(position)(position)[0]
@@ -132,15 +148,15 @@ def condense(
         draws: positions with a leading axis, 16 or more, spread like the posterior or wider.
         spread: see above, in units of the log density.
         most: rows that are kept at most; an eighth of all by default.
-        keep: the numbers of rows that are kept whatever the draws say.
+        keep: the numbers of rows that are kept whatever the draws say, as far as `most` lets them.
 
     Returns:
         A Condensed target; its `spread` says what was reached.
 
     Raises:
-        TypeError: not a Posterior, a source of data, or a number that is not an integer.
-        ValueError: a spread that is not positive, `most` out of range, or a centre or draws that do
-            not fit the posterior.
+        TypeError: not a Posterior, a source of data, or a number that is none or not an integer.
+        ValueError: a number out of range, a centre or draws that do not fit the posterior or each
+            other, or a log-likelihood that is not finite at the centre.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp
@@ -154,45 +170,84 @@ def condense(
     most = max(1, n // 8) if most is None else check_count(most, "most")
     if most > n:
         raise ValueError(f"most must be at most the number of rows, {n}, not {most}.")
-    if not spread > 0:
-        raise ValueError(f"spread must be positive, not {spread!r}. Try {SPREAD}.")
-    centre, draws = centre_of(centre), tree.freeze(draws, "draws")
+    enough = float(check_positive_number(spread, "spread"))
+    known = _numbers([] if keep is None else keep, "keep", n)
+    centre = centre_of(centre)
     posterior.check(centre)
-    remainders = np.array(_remainders(posterior, centre, draws))
-    rows, reached = _chosen(remainders, spread, most, keep)
+    remainders = np.array(_remainders(posterior, centre, _like(centre, draws)))
+    rows, sizes, reached = _chosen(remainders, enough, most, known)
     rest = np.ones(n, np.float32)
     rest[rows] = 0.0
     expansion = expand(posterior, centre, CHUNK, order=2, weights=jnp.asarray(rest))
+    if not tree.known_finite(expansion):
+        raise ValueError(
+            "the log-likelihood or a derivative of it is not finite at the centre. Try a centre "
+            "from ex.find_mode, or see for which rows posterior.log_likelihoods is not."
+        )
     none = jnp.zeros_like(expansion.value)
     whole = Rows(posterior, posterior.data, _log_likelihoods(posterior, centre))
     return Condensed(
         jnp.asarray(rows, jnp.int32),
         whole.taken(rows),
+        jnp.asarray(sizes, none.dtype),
         eqx.tree_at(lambda e: e.value, expansion, none),
         whole,
         jnp.asarray(reached, none.dtype),
     )
 
 
+def _numbers(values: Any, name: str, count: int) -> Int[np.ndarray, " some"]:
+    """Numbers of rows, each once."""
+    numbers = np.unique(np.asarray(values))
+    if not numbers.size:
+        return np.arange(0)
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise TypeError(f"{name} must be numbers of rows, integers, not {numbers.dtype}.")
+    if numbers[0] < 0 or numbers[-1] >= count:
+        wrong = numbers[0] if numbers[0] < 0 else numbers[-1]
+        raise ValueError(f"{name} must be numbers from 0 to {count - 1}, but has {wrong}.")
+    return numbers
+
+
+def _like(centre: PyTree, draws: PyTree) -> PyTree:
+    """Draws as the kernels hold positions, in the dtypes of the centre."""
+    draws = tree.freeze(draws, "draws")
+    shapes = lambda x: [a.shape for a in jax.tree.leaves(x)]  # noqa: E731
+    count = shapes(draws)[0][:1]
+    same = jax.tree.structure(draws) == jax.tree.structure(centre)
+    if not same or shapes(draws) != [count + shape for shape in shapes(centre)] or count < (2,):
+        raise ValueError(
+            "draws must be positions like the centre, at least 2 and 16 or more at best, along a "
+            f"leading axis, but have leaves of shape {shapes(draws)} and the centre "
+            f"{shapes(centre)}."
+        )
+    if not tree.known_finite(draws):
+        raise ValueError("draws has values that are NaN or infinite. Drop these draws.")
+    return jax.tree.map(lambda x, c: x.astype(c.dtype), draws, centre)
+
+
 def _chosen(
     remainders: Float[np.ndarray, "n draws"],
     spread: float,
     most: int,
-    keep: Int[np.ndarray, " known"] | None,
-) -> tuple[Int[np.ndarray, " kept"], float]:
-    """The rows to be kept, and the standard deviation of the sum of the others' remainders."""
-    remainders -= remainders.mean(axis=1, keepdims=True)
-    remainders[~np.isfinite(remainders)] = np.inf  # such a row is none for a polynomial
-    sizes = np.mean(remainders**2, axis=1)
-    if keep is not None:
-        sizes[keep] = np.inf
-    order = np.argsort(-sizes, kind="stable")
-    count = min(FEWEST, most)
-    while True:
-        left = float(remainders[order[count:]].sum(axis=0, dtype=np.float64).std())
-        if left <= spread or count == most:
-            return np.sort(order[:count]), left
-        count = min(2 * count, most)
+    known: Int[np.ndarray, " known"],
+) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"], float]:
+    """The rows to be kept, the size of their remainders, and the sd of the sum of the others'."""
+    with np.errstate(all="ignore"):  # a row that is not finite is none for a polynomial
+        remainders -= remainders.mean(axis=1, keepdims=True)
+        sizes = np.sqrt(np.mean(remainders**2, axis=1))
+        sizes[~np.isfinite(sizes)] = np.inf
+        first = sizes.copy()
+        first[known] = np.inf
+        order = np.argsort(-first, kind="stable")
+        count = min(FEWEST, most)
+        while True:
+            left = float(remainders[order[count:]].sum(axis=0, dtype=np.float64).std())
+            reached = left <= spread and count >= known.size
+            if reached or count == most:
+                rows = np.sort(order[:count])
+                return rows, sizes[rows], left if np.isfinite(left) else np.inf
+            count = min(2 * count, most)
 
 
 @eqx.filter_jit

@@ -24,11 +24,13 @@ class DelayedAcceptance(Kernel):
     num_inner_steps: int = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
-        """The inner kernel's first state as `gradient`, the correction there as `estimate`."""
+        """`gradient` is the inner kernel's state, the correction there, and the potential."""
         position = tree.freeze(position)
         self.target.check(position)
         inner = self.inner.init(key, position)
-        return State(position, {}, inner, self._correction(position), jnp.int32(0))
+        correction = self._correction(position)
+        kept = inner, correction, self.surrogate.potential(position) + correction
+        return State(position, {}, kept, None, jnp.int32(0))
 
     def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
         """Inner steps, then accept where they led or stay."""
@@ -39,30 +41,34 @@ class DelayedAcceptance(Kernel):
             return inner, (told.evaluations, told)
 
         keys = jax.random.split(key_inner, self.num_inner_steps)
-        inner, (evaluations, told) = lax.scan(one, state.gradient, keys)
+        inner, (evaluations, told) = lax.scan(one, state.gradient[0], keys)
+        steps = getattr(inner, "step", None)
         told = jax.tree.map(lambda x: x[-1], told)  # of the last one
         correction = self._correction(inner.position)
-        rise, potential = correction - state.estimate, told.potential + correction
+        rise = correction - state.gradient[1]
         # A proposal outside the finite numbers is rejected, as if its energy were infinite.
         rise = jnp.where(jnp.isfinite(rise), rise, jnp.inf)
         acceptance = jnp.exp(-jnp.maximum(rise, 0.0))
         accepted = jax.random.uniform(key_test, dtype=acceptance.dtype) < acceptance
-        inner, correction = jax.tree.map(
+        inner, correction, potential = jax.tree.map(
             lambda new, old: jnp.where(accepted, new, old),
-            (inner, correction),
-            (state.gradient, state.estimate),
+            (inner, correction, told.potential + correction),
+            state.gradient,
         )
+        if steps is not None:  # else a schedule would depend on what was accepted
+            inner = eqx.tree_at(lambda s: s.step, inner, steps)
         info = Info(
             step_size=told.step_size,
             potential=potential,
             gradient_norm=told.gradient_norm,
             finite=tree.all_finite(inner.position),
-            evaluations=jnp.sum(evaluations) + jnp.int32(self.target.evaluations),
+            evaluations=jnp.sum(evaluations, dtype=jnp.int32) + jnp.int32(self.target.evaluations),
             kinetic_temperature=told.kinetic_temperature,
             acceptance=acceptance,
             accepted=accepted,
         )
-        return State(inner.position, {}, inner, correction, state.step + 1), info
+        kept = inner, correction, potential
+        return State(inner.position, {}, kept, None, state.step + 1), info
 
     def _correction(self, position: PyTree) -> Float[Array, ""]:
         if isinstance(self.surrogate, Condensed):
@@ -94,11 +100,13 @@ def delayed_acceptance(
         num_inner_steps: k; as many as cost about what the target's potential does.
 
     Returns:
-        A kernel with state.position; Info's `accepted` is that of the test by the target.
+        A kernel with state.position; Info's `accepted` is that of the test by the target, and its
+        `potential` is U, less U(c) + log_prior(c) where the surrogate is condensed at c.
 
     Raises:
         TypeError: something that is not a target, a kernel, or an integer.
-        ValueError: the inner kernel samples another target, or num_inner_steps is less than 1.
+        ValueError: the inner kernel samples another target, the surrogate is condensed from
+            another one, or num_inner_steps is less than 1.
 
     Reference:
         Liu, Monte Carlo strategies in scientific computing, 2001, section 9.4.3; Christen and Fox,
@@ -107,12 +115,17 @@ def delayed_acceptance(
     for name, value in (("target", target), ("surrogate", surrogate)):
         if not isinstance(value, AbstractTarget):
             raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {value!r}.")
-    check_kernel(inner)
+    inner = check_kernel(inner)
     sampled = getattr(getattr(inner, "gradient", None), "target", surrogate)
     if sampled is not surrogate:
         raise ValueError(
             "inner must sample the surrogate, but its gradient is that of another target. Try "
             "ex.hmc(ex.FullGradient(surrogate), ...)."
+        )
+    if isinstance(surrogate, Condensed) and surrogate.posterior is not target:
+        raise ValueError(
+            "target must be the posterior that the surrogate is condensed from, but is another "
+            "one. Try surrogate.posterior."
         )
     return DelayedAcceptance(
         target, surrogate, inner, check_count(num_inner_steps, "num_inner_steps")

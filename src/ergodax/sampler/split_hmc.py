@@ -26,22 +26,19 @@ class Parts(eqx.Module):
     Attributes:
         slow: of the part with long steps.
         fast: of the part with short ones.
+        gradient: of U.
         evaluations: of both.
     """
 
     slow: Energies
     fast: Energies
+    gradient: PyTree
     evaluations: Int[Array, ""]
 
     @property
     def potential(self) -> Float[Array, ""]:
         """U."""
         return self.slow[0] + self.fast[0]
-
-    @property
-    def gradient(self) -> PyTree:
-        """Of U."""
-        return tree.add(self.slow[1], self.fast[1])
 
 
 class SplitHamiltonianMonteCarlo(Kernel):
@@ -93,7 +90,8 @@ class SplitHamiltonianMonteCarlo(Kernel):
 
     def _parts(self, parts: tuple[Energies, Energies]) -> Parts:
         each = self.slow.evaluations + self.num_inner_steps * self.fast.evaluations
-        return Parts(*parts, jnp.int32(self.num_leapfrog_steps * each))
+        gradient = tree.add(parts[0][1], parts[1][1])
+        return Parts(*parts, gradient, jnp.int32(self.num_leapfrog_steps * each))
 
     def _kinetic(self, momentum: PyTree) -> Any:
         return 0.5 * tree.dot(momentum, self.mass.solve(momentum))

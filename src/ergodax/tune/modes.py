@@ -22,6 +22,7 @@ from ergodax.tune.rows import some_rows
 SPREADS = 1.0, 4.0, 16.0, 64.0  # of the scouts around init, in the position's own units
 PAIRS = 2  # of opposite scouts, at each spread
 ITERATIONS = 100
+FURTHER = 500  # of a descent that would tell of another mode, and has not come to its end
 ROWS = 2_000  # that stand for all
 FAR = 6.0  # posterior sds at which a mode is another one
 BARRIER = 2.0  # in potential, between two modes, below which chains soon go from one to the other
@@ -142,7 +143,8 @@ def other_modes(
 
     Where a descent ended more than six posterior sds from the centre, at a potential that is no
     more than 20 higher, and the line between the two leads over a barrier, that is another mode (a
-    search that ended on its way down a long valley is none); a sampler that starts at one mode
+    search that ended on its way down a long valley is none, and goes on where it is curved); a
+    sampler that starts at one mode
     alone might never see it, and its R-hat would not tell. A mode into which no descent leads is
     not found. Where 2,000 rows stood for all, what looks like another mode to them is followed down
     on all of them, since a part of the data may be content with places that the whole is not.
@@ -193,18 +195,28 @@ def _distinct(
 ) -> list[Float[np.ndarray, " d"]]:
     """Those ends of descents that are far from the centre and from each other, the lowest first."""
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
-    values = {k: _potential(target, end(descents, int(k))) for k in which}
+    converged = np.asarray(descents.converged)
     first = _potential(target, coordinates.centre)
-    found = {-1: np.zeros(coordinates.dimension)}
-    values[-1] = first
+    found = [(np.zeros(coordinates.dimension), first)]
+
+    def another(u: np.ndarray, value: float) -> bool:
+        return value < first + WORSE + coordinates.dimension and all(
+            np.linalg.norm(u - v) > far
+            and _barrier(target, coordinates, u, v) > max(value, other) + BARRIER
+            for v, other in found
+        )
+
+    values = {k: _potential(target, end(descents, int(k))) for k in which}
     for k in sorted(which, key=lambda k: values[k]):
-        if values[k] < first + WORSE + coordinates.dimension and all(
-            np.linalg.norm(ends[k] - u) > far
-            and _barrier(target, coordinates, ends[k], u) > max(values[k], values[j]) + BARRIER
-            for j, u in found.items()
-        ):
-            found[k] = ends[k]
-    return list(found.values())[1:]
+        u, value = ends[k], values[k]
+        if another(u, value) and not converged[k]:
+            # On its way down a valley that is curved, whose walls the line between would cross.
+            last = descent(target, tree.freeze(end(descents, int(k))), FURTHER)
+            position = unflattened(coordinates.centre, last.position)
+            u, value = np.asarray(coordinates.of(position), np.float64), last.potential
+        if another(u, value):
+            found.append((u, value))
+    return [u for u, _ in found[1:]]
 
 
 def _barrier(

@@ -13,6 +13,7 @@ from ergodax.errors import DivergenceError
 from ergodax.sampler.nogin import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
+from ergodax.tune.agreement import DISAGREES, whole_temperature
 from ergodax.tune.coordinates import Coordinates
 from ergodax.tune.estimator import (
     LARGEST_SECOND_ORDER,
@@ -79,66 +80,123 @@ def tune(
     key_rows, key_points, key_starts, key_surrogate, *keys = split_key(key, 4 + ATTEMPTS)
     rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
-    programs, pilot_draws = programs or Programs(num_chains), PILOT_DRAWS
-    longest, best = LONGEST_STEP, None
-    for key_run in keys:
-        places = at_modes(on_device(points, dtype), coordinates, modes)
-        coordinates, plan = _planned(posterior, coordinates, rows, places, longest)
-        if best is None and plan.name == "FullGradient" and _condensable(coordinates, modes):
-            found = tune_surrogate(
-                posterior,
-                coordinates.centre if mode is None else mode,
-                account,
-                key=key_surrogate,
-                num_chains=num_chains,
-                progress=progress,
-            )
-            if found is not None:
-                return found
-        gradient = plan.build(in_round(posterior, coordinates), dtype)
-        programs.begin(plan, gradient, coordinates, key_run)
+    programs, first = programs or Programs(num_chains), coordinates
+    search, good = _Search(coordinates, points), False
+
+    def surrogate() -> Tuned | None:
+        if modes or first.dimension > LARGEST_SECOND_ORDER:
+            return None
+        place, settings = first.centre if mode is None else mode, (num_chains, progress)
+        return tune_surrogate(posterior, place, account, key_surrogate, *settings)
+
+    for number, key_run in enumerate(keys):
+        places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
+        moved, plan = _planned(posterior, search.coordinates, rows, places, search.longest)
+        if not number and plan.name == "FullGradient" and (found := surrogate()) is not None:
+            return found
+        search.coordinates = moved
+        gradient = plan.build(in_round(posterior, moved), dtype)
+        programs.begin(plan, gradient, moved, key_run)
         programs.wait_for_pilot(plan)
         try:
             report = pilot_run(
-                plan, gradient, coordinates, key_run,
-                num_chains=num_chains, draws=pilot_draws, progress=progress,
+                plan, gradient, moved, key_run,
+                num_chains=num_chains, draws=search.draws, progress=progress,
             )  # fmt: skip
         except DivergenceError:
-            longest, points = 0.25 * plan.step_size, 0.5 * points
+            search.diverged(plan)
             continue
-        draws = _round_draws(coordinates, report)
-        sds, bound = draws.std(axis=0), report.worst(coarse=True)
-        figures = f"sds {sds.min():.2f} to {sds.max():.2f}, bias at most {bound:.2g} sd"
-        account.decide("pilot", _plan_text(plan), figures)
-        best = gradient, coordinates, report, plan
-        if not (ROUND[0] < sds.min() and sds.max() < ROUND[1]):
-            coordinates = draws_coordinates(coordinates, draws)
-            # Some of the draws: places at which the noise will be measured again.
-            points = _round_draws(coordinates, report)[:: max(1, len(draws) // POINTS)][:POINTS]
-        elif bound < 0.5 * accuracy:
+        if good := search.ends_with(gradient, plan, report, accuracy, account):
             break
-        elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:
-            pilot_draws *= 4
-        else:
-            # The bias is of second order, so this step's is predicted to be within the limit.
-            share = np.sqrt(0.35 * accuracy / bound)
-            longest = float(np.clip(share, *SHORTER)) * plan.step_size
-    if best is None:
-        raise DivergenceError(
-            "the chains left the finite numbers at every step size that was tried. Look at the "
-            "posterior for places where it is not finite, or give a better start.",
-            step=0,
-            chain=0,
-            state=None,
-            samples=None,
-        )
-    programs.wait_for_sampling(best[-1])
-    tuned = _tuned(*best, account, key_starts, num_chains)
+    if search.best is None:
+        raise _nowhere_finite()
+    if not good or not _agree(posterior, search.best[2], account, key_points, modes):
+        # Too loud for every batch, or not heard by any: so it is where a few rows matter most.
+        if (found := surrogate()) is not None:
+            account.faults.clear()
+            return found
+    programs.wait_for_sampling(search.best[-1])
+    tuned = _tuned(*search.best, account, key_starts, num_chains)
     return dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
 
 
-def _condensable(coordinates: Coordinates, modes: Sequence[PyTree]) -> bool:
-    return coordinates.dimension <= LARGEST_SECOND_ORDER and not modes
+@dataclasses.dataclass
+class _Search:
+    """What the pilot runs have led to.
+
+    Attributes:
+        coordinates: of the next one.
+        points: u at which the noise is measured.
+        longest: step that may be tried.
+        draws: of each chain.
+        best: gradient, coordinates, report and plan of the last that ended well.
+    """
+
+    coordinates: Coordinates
+    points: Float[np.ndarray, "points d"]
+    longest: float = LONGEST_STEP
+    draws: int = PILOT_DRAWS
+    best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
+
+    def diverged(self, plan: Plan) -> None:
+        """Shorter steps, from nearer places."""
+        self.longest, self.points = 0.25 * plan.step_size, 0.5 * self.points
+
+    def ends_with(
+        self, gradient: Any, plan: Plan, report: BiasReport, accuracy: float, account: Account
+    ) -> bool:
+        """Whether the report is good enough; if not, what the next run should be."""
+        draws = _round_draws(self.coordinates, report)
+        sds, bound = draws.std(axis=0), report.worst(coarse=True)
+        figures = f"sds {sds.min():.2f} to {sds.max():.2f}, bias at most {bound:.2g} sd"
+        account.decide("pilot", _plan_text(plan), figures)
+        self.best = gradient, self.coordinates, report, plan
+        if not (ROUND[0] < sds.min() and sds.max() < ROUND[1]):
+            self.coordinates = draws_coordinates(self.coordinates, draws)
+            # Some of the draws: places at which the noise will be measured again.
+            every = max(1, len(draws) // POINTS)
+            self.points = _round_draws(self.coordinates, report)[::every][:POINTS]
+        elif bound < 0.5 * accuracy:
+            return True
+        elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:
+            self.draws *= 4
+        else:
+            # The bias is of second order, so this step's is predicted to be within the limit.
+            share = np.sqrt(0.35 * accuracy / bound)
+            self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
+        return False
+
+
+def _agree(
+    posterior: Posterior,
+    report: BiasReport,
+    account: Account,
+    key: PRNGKeyArray,
+    modes: Sequence[PyTree],
+) -> bool:
+    """Whether the temperature of the pilot's draws is right by all rows; if not, it is a fault."""
+    if modes:  # between which chains may move, and then the temperature varies too much
+        return True
+    found = whole_temperature(posterior, report.samples.position["coarse"], key=key)
+    if abs(found - 1.0) < DISAGREES:
+        return True
+    account.decide("all rows", "disagree with the pilot's draws", f"temperature {found:.3g}, not 1")
+    account.faults.append(
+        f"by all rows the temperature of the draws is {found:.3g} and not 1, so a few rows decide "
+        "that batches miss; try ex.exact.delayed_acceptance, or other parameters of the model"
+    )
+    return False
+
+
+def _nowhere_finite() -> DivergenceError:
+    return DivergenceError(
+        "the chains left the finite numbers at every step size that was tried. Look at the "
+        "posterior for places where it is not finite, or give a better start.",
+        step=0,
+        chain=0,
+        state=None,
+        samples=None,
+    )
 
 
 def _planned(

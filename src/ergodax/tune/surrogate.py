@@ -9,6 +9,7 @@ Taylor polynomial of the rest in long ones, and a test by the whole data keeps t
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
@@ -34,12 +35,15 @@ ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the 
 # coordinates stay as they are
 BLOCK = 20  # trajectories between changes of the step
 POINTS = 64  # draws at which the rows are looked at
-LENGTH = 2.0  # of a trajectory: the correlations of a normal law's draws and squares are small
+LENGTH = 1.8  # of a trajectory, after which a normal law's draws and their squares are uncorrelated
 LONG = 0.25  # an outer step
 INNER = 1, 64
-OUTER = 4, 32
+OUTER = 1, 32
+LONGEST = 1.3  # step, which turns a normal law's chain by less than a quarter
 SHARP = 1.0  # curvature of a row in round coordinates, from which it is followed in short steps
 WALL = 4.0  # from which it is not forgotten where later draws do not touch it
+BEYOND = 1.0  # log density that a polynomial misses of a row, from which it is not either
+OUTSIDE = 30.0  # in potential: a chain that is so much worse off than another begins there
 CHAINS = 8  # at least, in the rounds: more draws of each step of a chain
 ACCEPTANCE = 0.65
 TRIALS = 50  # steps of each chain that tell how often the whole data agree
@@ -54,7 +58,7 @@ class Steps:
     Attributes:
         inner: the length of a short step.
         inner_count: short steps in a long one, a power of two.
-        outer_count: long steps, a power of two.
+        outer_count: long steps.
     """
 
     inner: float
@@ -63,9 +67,10 @@ class Steps:
 
     @classmethod
     def of(cls, inner: float, *, sharp: bool = True) -> "Steps":
-        """For a short step; powers of two, since other numbers are programs of their own."""
-        many = _power(LONG / inner, INNER) if sharp else 1
-        return cls(inner, many, _power(LENGTH / (many * inner), OUTER))
+        """For a short step."""
+        many = int(np.clip(2 ** round(np.log2(LONG / inner)), *INNER)) if sharp else 1
+        # Not a power of two: at twice this length a normal law's chain would go to and fro.
+        return cls(inner, many, int(np.clip(round(LENGTH / (many * inner)), *OUTER)))
 
     @property
     def outer(self) -> float:
@@ -118,7 +123,8 @@ class Surrogate:
         condensed = condense(in_round(posterior, coordinates), origin, draws, keep=known)
         bends = np.asarray(sharpness(condensed.kept, draws))
         rows = np.asarray(condensed.rows)
-        walls = np.union1d(known, rows[bends > WALL])
+        seen = (bends > WALL) | (np.asarray(condensed.remainders) > BEYOND)
+        walls = np.union1d(known, rows[seen])
         bends = np.where(np.isin(rows, known), np.inf, bends)
         count = int(np.sum(bends > SHARP))
         if 2 * count >= len(bends) or not count:
@@ -132,7 +138,6 @@ def tune_surrogate(
     posterior: Posterior,
     mode: PyTree,
     account: Account,
-    *,
     key: PRNGKeyArray,
     num_chains: int = 4,
     progress: bool = True,
@@ -160,6 +165,7 @@ def tune_surrogate(
     with progress_bar(sum(ROUNDS), show=progress) as report:
         for number, key_round in enumerate(keys):
             surrogate = Surrogate.of(posterior, coordinates, points, known)
+            starts = _inside(surrogate.condensed, starts)
             draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round)
             late = draws[:, draws.shape[1] // 3 :].reshape(-1, d)
             points, ends = late[rng.choice(len(late), POINTS, replace=False)], draws[:, -1]
@@ -172,6 +178,19 @@ def tune_surrogate(
             starts, done = on_device(ends, dtype), done + ROUNDS[number]
             report(done, 0.0)
     return _tried(surrogate, coordinates, starts[:num_chains], inner, account, key_trial)
+
+
+@eqx.filter_jit
+def _potentials(condensed: Condensed, u: Float[Array, "chains d"]) -> Float[Array, " chains"]:
+    return jax.vmap(condensed.potential)(u)
+
+
+def _inside(condensed: Condensed, starts: Float[Array, "chains d"]) -> Float[Array, "chains d"]:
+    """The starts, those beyond a wall that was not known before replaced by the best."""
+    values = np.asarray(_potentials(condensed, starts), np.float64)
+    best = int(np.nanargmin(values))
+    far = ~(values < values[best] + starts.shape[1] + OUTSIDE)
+    return starts[np.where(far, best, np.arange(len(starts)))]
 
 
 def _adapt(
@@ -195,15 +214,11 @@ def _adapt(
         )
         starts = samples.final_state.position
         off = float(np.mean(samples.info.acceptance)) - ACCEPTANCE
-        inner *= float(np.exp(2.0 * off / np.sqrt(1.0 + block)))
+        inner = min(LONGEST, inner * float(np.exp(2.0 * off / np.sqrt(1.0 + block))))
         parts.append(samples.position)
         found.append(inner)
     late = np.log(found[len(found) // 2 :])
     return np.concatenate(parts, axis=1), float(np.exp(late.mean()))
-
-
-def _power(number: float, between: tuple[int, int]) -> int:
-    return int(np.clip(2 ** round(np.log2(number)), *between))
 
 
 def _moved(

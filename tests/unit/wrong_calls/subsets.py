@@ -1,8 +1,9 @@
-"""Wrong calls of the Metropolis tests on subsets of the data."""
+"""Wrong calls of the Metropolis tests on subsets of the data, on parts and on surrogates."""
 
 # pyright: reportArgumentType=false
 # These calls are wrong, and the checker of an editor says so as well.
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -37,6 +38,30 @@ def firefly(bound=None, **options):
 
 def tuna(lipschitz=(1.0,) * 6, **options):
     return ex.exact.tuna(posterior(), 0.1, lipschitz, **options)
+
+
+def target():
+    return ex.Target(lambda w: 0.5 * jnp.sum(w**2))
+
+
+def split_hmc(slow=None, fast=None, step_size=0.1, **options):
+    slow, fast = (target() if part is None else part for part in (slow, fast))
+    return ex.split_hmc(slow, fast, step_size, **options)
+
+
+def condense(of=None, centre=(0.0, 0.0), draws=((1.0, 0.0), (0.0, 1.0)), **options):
+    centre, draws = (x if isinstance(x, dict) else jnp.asarray(x) for x in (centre, draws))
+    return ex.exact.condense(of or posterior(), centre, draws, **{"most": 2, **options})
+
+
+def hmc(target):
+    return ex.hmc(ex.FullGradient(target), 0.1)
+
+
+def delayed(of=None, surrogate=None, inner=None, **options):
+    surrogate = target() if surrogate is None else surrogate
+    inner = hmc(surrogate) if inner is None else inner
+    return ex.exact.delayed_acceptance(of or posterior(), surrogate, inner, **options)
 
 
 CASES = {
@@ -101,4 +126,89 @@ CASES = {
     "tuna, distance": Case(lambda: tuna(distance=2.0), TypeError, ("distance", "2.0")),
     "tuna, chi": Case(lambda: tuna(chi=0.0), ValueError, ("chi", "positive")),
     "tuna, block size": Case(lambda: tuna(block_size=0), ValueError, ("block_size", "at least 1")),
+    "split hmc, an estimator": Case(
+        lambda: split_hmc(ex.FullGradient(target())), TypeError, ("slow", "ex.Target", "FullGrad")
+    ),
+    "split hmc, a function": Case(
+        lambda: split_hmc(fast=jnp.sum), TypeError, ("fast", "ex.Target", "ex.Posterior")
+    ),
+    "split hmc, step size": Case(
+        lambda: split_hmc(step_size=0.0), ValueError, ("step_size", "0.0")
+    ),
+    "split hmc, outer steps": Case(
+        lambda: split_hmc(num_leapfrog_steps=0), ValueError, ("num_leapfrog_steps", "at least 1")
+    ),
+    "split hmc, inner steps": Case(
+        lambda: split_hmc(num_inner_steps=2.0), TypeError, ("num_inner_steps", "2.0")
+    ),
+    "split hmc, mass": Case(lambda: split_hmc(mass=-1.0), ValueError, ("mass", "negative")),
+    "split hmc, temperature": Case(
+        lambda: split_hmc(temperature=-1.0), ValueError, ("temperature", "-1.0")
+    ),
+    "split hmc, a position that one part does not take": Case(
+        lambda: split_hmc(fast=ex.Target(lambda w: w["a"])).init(jax.random.key(0), jnp.ones(2)),
+        ValueError,
+        ("the target can't be evaluated at this position", "float32[2]"),
+    ),
+    "condense, no data": Case(lambda: condense(target()), TypeError, ("posterior", "ex.Posterior")),
+    "condense, spread": Case(lambda: condense(spread=0.0), ValueError, ("spread", "positive")),
+    "condense, spread, text": Case(lambda: condense(spread="1"), TypeError, ("spread", "'1'")),
+    "condense, most": Case(lambda: condense(most=7), ValueError, ("most", "rows, 6", "7")),
+    "condense, most, fraction": Case(lambda: condense(most=0.5), TypeError, ("most", "0.5")),
+    "condense, keep": Case(
+        lambda: condense(keep=np.array([6])), ValueError, ("keep", "0 to 5", "6")
+    ),
+    "condense, keep, negative": Case(
+        lambda: condense(keep=np.array([-1])), ValueError, ("keep", "0 to 5", "-1")
+    ),
+    "condense, keep, weights": Case(
+        lambda: condense(keep=np.ones(6)), TypeError, ("keep", "integers", "float64")
+    ),
+    "condense, centre": Case(
+        lambda: condense(centre=np.zeros(3)), ValueError, ("position", "float32[3]")
+    ),
+    "condense, draws of another shape": Case(
+        lambda: condense(draws=np.ones((4, 3))), ValueError, ("draws", "(4, 3)", "centre")
+    ),
+    "condense, draws of another tree": Case(
+        lambda: condense(draws={"w": np.ones((4, 2))}), ValueError, ("draws", "like the centre")
+    ),
+    "condense, one draw": Case(
+        lambda: condense(draws=np.ones((1, 2))), ValueError, ("draws", "at least 2", "16")
+    ),
+    "condense, draws not finite": Case(
+        lambda: condense(draws=[[0.0, np.nan], [0.0, 1.0]]), ValueError, ("draws", "NaN", "Drop")
+    ),
+    "condense, no likelihood at the centre": Case(
+        lambda: condense(ex.Posterior(jnp.sum, lambda w, e: jnp.log(w[0] - 1.0), X)),
+        ValueError,
+        ("not finite at the centre", "ex.find_mode"),
+    ),
+    "condensed, parts": Case(
+        lambda: condense().split(np.array([2])), ValueError, ("steep", "0 to 1", "2")
+    ),
+    "delayed acceptance, an estimator": Case(
+        lambda: delayed(ex.FullGradient(target())), TypeError, ("target", "ex.Target", "FullGrad")
+    ),
+    "delayed acceptance, surrogate": Case(
+        lambda: delayed(surrogate=jnp.sum, inner=hmc(target())), TypeError, ("surrogate", "ex.T")
+    ),
+    "delayed acceptance, inner": Case(
+        lambda: delayed(inner=ex.FullGradient(target())), TypeError, ("kernel", "init and step")
+    ),
+    "delayed acceptance, inner on the target": Case(
+        lambda: delayed(inner=hmc(posterior())), ValueError, ("inner", "surrogate", "ex.hmc")
+    ),
+    "delayed acceptance, inner on another copy": Case(
+        lambda: delayed(inner=hmc(target())), ValueError, ("inner", "surrogate", "ex.hmc")
+    ),
+    "delayed acceptance, condensed from another target": Case(
+        lambda: delayed(posterior(), condense()), ValueError, ("target", "surrogate.posterior")
+    ),
+    "delayed acceptance, inner steps": Case(
+        lambda: delayed(num_inner_steps=0), ValueError, ("num_inner_steps", "at least 1")
+    ),
+    "delayed acceptance, inner steps, fraction": Case(
+        lambda: delayed(num_inner_steps=1.5), TypeError, ("num_inner_steps", "1.5")
+    ),
 }
