@@ -2,6 +2,7 @@
 
 from ergodax.tune.account import Account, Inference, error_table
 from ergodax.tune.advise import Advice, advise, probe_modes
+from ergodax.tune.agreement import whole_temperature
 from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
@@ -35,4 +36,5 @@ __all__ = [
     "tune",
     "tune_surrogate",
     "whiten",
+    "whole_temperature",
 ]
