@@ -16,7 +16,7 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
 from ergodax.tune.coordinates import Coordinates, flattened, unflattened
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
-from ergodax.tune.host import on_device
+from ergodax.tune.host import generator, on_device
 from ergodax.tune.modes import Descents, descent, other_modes, potential_and_gradient
 from ergodax.tune.newton import newton
 from ergodax.tune.scale import round_coordinates
@@ -24,6 +24,8 @@ from ergodax.tune.scale import round_coordinates
 ITERATIONS = {False: 500, True: 60}  # of L-BFGS; where Newton's method can go on, less
 NEWTONS = 60  # iterations of that
 HALVINGS = 10  # of a start that lies where the density is not finite
+ASIDE = 0.1  # in the position's own units
+FALL = 0.1  # in potential, from a place that is no mode
 COARSEST = 0.1  # the rounding of a component, in its sds
 
 
@@ -57,6 +59,8 @@ def starting_coordinates(
     """
     with account.timing("mode"):
         mode = _mode(target, tree.freeze(init, "init"))
+        if mode.converged and not mode.iterations:
+            mode = _no_saddle(target, tree.freeze(init), mode, key)
     ok = mode.converged
     finite = bool(np.isfinite(np.append(mode.position, mode.potential)).all())
     account.decide(
@@ -107,6 +111,13 @@ def _mode(target: AbstractTarget, init: PyTree) -> Minimum:
         bool(more.converged),
     )
     return _together(found, end) if end.potential <= found.potential else found
+
+
+def _no_saddle(target: AbstractTarget, init: PyTree, found: Minimum, key: PRNGKeyArray) -> Minimum:
+    """Where no step was taken, the start may be a saddle or a maximum: once more from beside it."""
+    aside = ASIDE * generator(key).standard_normal(found.position.shape)
+    other = _mode(target, tree.freeze(unflattened(init, found.position + aside)))
+    return _together(found, other) if other.potential < found.potential - FALL else found
 
 
 def _together(first: Minimum, then: Minimum) -> Minimum:
