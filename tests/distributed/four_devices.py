@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh
 
 import ergodax as ex
 from ergodax.driver.clock import Clock
-from ergodax.driver.mesh import OnMesh, _advance
+from ergodax.driver.mesh import OnMesh
 from ergodax.driver.meshes import mesh
 from ergodax.gradient.sharded import Stratified
 
@@ -108,8 +108,8 @@ def test_the_compiled_loop_of_chains_has_no_communication():
         starts = {"w": jnp.zeros((8, D), jnp.float32)}
         keys, states, _ = on.start(KEY, starts)
         numbers = on._placed((jnp.int32(0), jnp.int32(9)))
-        what = on.mesh, on.placed[0], (keys, [], states), numbers
-        return _advance.lower(*what).compile().compiled.as_text()
+        what = on.mesh, on.step, (keys, [], states), numbers
+        return on.programs.advance.lower(*what).compile().compiled.as_text()
 
     collective = re.compile(r"all-reduce|all-gather|all-to-all|collective|send|recv")
     assert not collective.search(text(SGHMC, mesh(4)))

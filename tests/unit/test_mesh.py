@@ -35,11 +35,14 @@ def test_a_mesh_of_one_device_is_that_device():
 
 def test_without_a_mesh_the_programs_are_those_of_the_loop(monkeypatch):
     calls = []
-    for name in ("start", "advance", "draw"):
-        program = getattr(loop, name)
-        monkeypatch.setattr(
-            loop, name, lambda *a, n=name, p=program: calls.append((n, len(a))) or p(*a)
-        )
+
+    def noted(name, program):
+        return lambda *a: calls.append((name, len(a))) or program(*a)
+
+    monkeypatch.setattr(loop, "start", noted("start", loop.start))
+    for small, programs in loop.PROGRAMS.items():
+        parts = {name: noted(name, getattr(programs, name)) for name in ("advance", "draw")}
+        monkeypatch.setitem(loop.PROGRAMS, small, programs._replace(**parts))
     sample(burn_in=5)
     assert set(calls) == {("start", 4), ("advance", 6), ("draw", 2)}
     assert OnOneDevice.processes.count == 1 and not OnOneDevice.part

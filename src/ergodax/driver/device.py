@@ -31,22 +31,24 @@ class OnOneDevice:
         self.kernel, self.collect = kernel, collect
 
     def start(self, key: Any, positions: PyTree) -> tuple:
-        """See `loop.start`."""
+        """See `loop.first_states`."""
         with errors_of_reading():
-            return loop.start(self.kernel, self.collect, key, positions)
+            keys, states, row, small = loop.start(self.kernel, self.collect, key, positions)
+        self.step, self.programs = loop.Step(self.kernel, small), loop.PROGRAMS[small]
+        return keys, states, row
 
     def advance(self, *where: Any) -> tuple:
-        """See `loop.advance`."""
-        return jax.block_until_ready(loop.advance(self.kernel, *where))
+        """See `loop.take_steps`."""
+        return jax.block_until_ready(self.programs.advance(self.step, *where))
 
     def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
-        """See `loop.draw`."""
-        draw = loop.draw_in_haste if runs_are_short() else loop.draw
-        return jax.block_until_ready(draw((self.kernel, self.collect, stretch), buffer))
+        """See `loop.make_draws`."""
+        draw = self.programs.draw_in_haste if runs_are_short() else self.programs.draw
+        return jax.block_until_ready(draw((self.step, self.collect, stretch), buffer))
 
     def replay(self, *where: Any) -> tuple:
-        """See `loop.replay`."""
-        return loop.replay(self.kernel, *where)
+        """See `loop.retrace`."""
+        return self.programs.replay(self.step, *where)
 
     def mine(self, tree: PyTree) -> PyTree:
         """Of arrays with a leading chain axis, the chains of this process."""

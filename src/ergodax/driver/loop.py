@@ -9,7 +9,7 @@ Blocks of streamed data are arguments of their own: no step changes them, so the
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
-from ergodax import tree
+from ergodax import one_kernel, tree
 from ergodax.data.block import attach, detach
 from ergodax.haste import in_haste
 
@@ -61,6 +61,36 @@ def first_states(
     return keys, states, rows
 
 
+def start_all(
+    kernel: Any, collect: Collect, key: PRNGKeyArray, positions: PyTree
+) -> tuple[Key[Array, " chains"], PyTree, PyTree, bool]:
+    """What `first_states` returns, and `Step.small`, which is found here once for a program."""
+    keys, states, rows = first_states(kernel, collect, key, positions)
+    return keys, states, rows, step_is_small(kernel, keys, states)
+
+
+def step_is_small(kernel: Any, keys: Key[Array, " chains"], states: PyTree) -> bool:
+    """`Step.small`, for as many chains as there are states."""
+    key, state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
+    return one_kernel.is_small(_first, kernel, key, state, times=keys.shape[0])
+
+
+class Step(eqx.Module):
+    """A step of a kernel.
+
+    Attributes:
+        kernel: the kernel.
+        small: whether XLA shall make one piece of machine code of it (see `one_kernel`).
+    """
+
+    kernel: Any
+    small: bool = eqx.field(static=True)
+
+    def __call__(self, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
+        """The state after, its blocks detached, and the kernel's Info."""
+        return (_in_one_kernel if self.small else _step)(self.kernel, key, blocks, state)
+
+
 @in_haste
 def buffer(row: PyTree, rows: int) -> PyTree:
     """Zeros for the rows of draws: leaves (chains, rows, ...).
@@ -73,7 +103,7 @@ def buffer(row: PyTree, rows: int) -> PyTree:
 
 
 def take_steps(
-    kernel: Any,
+    step: Step,
     keys: Key[Array, " chains"],
     blocks: PyTree,
     states: PyTree,
@@ -83,7 +113,7 @@ def take_steps(
     """Take `count` steps without storing anything.
 
     Args:
-        kernel: the kernel.
+        step: of the kernel.
         keys: one for each chain.
         blocks: the rows of the blocks of `states`.
         states: where the chains stand, their blocks detached.
@@ -95,7 +125,7 @@ def take_steps(
     """
 
     def chain(key: PRNGKeyArray, blocks: PyTree, state: Any) -> Any:
-        state, well = _steps(kernel, key, blocks, state, first, count)
+        state, well = _steps(step, key, blocks, state, first, count)
         return state, well & tree.all_finite(state.position)
 
     return over_chains(chain, keys.shape[0])(keys, blocks, states)
@@ -126,19 +156,19 @@ class Stretch(eqx.Module):
 
 
 def make_draws(
-    what: tuple[Any, Collect, Stretch], buffer: PyTree
+    what: tuple[Step, Collect, Stretch], buffer: PyTree
 ) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
     """Make the draws of a stretch.
 
     Args:
-        what: the kernel, what to store of a position, and the stretch.
+        what: the step, what to store of a position, and the stretch.
         buffer: leaves (chains, rows, ...) for (collected, info); its memory is reused.
 
     Returns:
         The states after, the buffer with the new rows, and whether each chain went well: finite,
         and no step infeasible.
     """
-    kernel, collect, stretch = what
+    step, collect, stretch = what
     first, thin = stretch.first, stretch.thin
 
     def chain(key: PRNGKeyArray, blocks: PyTree, state: Any, buffer: PyTree) -> Any:
@@ -148,9 +178,9 @@ def make_draws(
             if thin is not None:
                 begin = first + k * thin + jnp.where(k == 0, stretch.taken, 0)
                 last = first + k * thin + (thin - 1)
-                state, fine = _steps(kernel, key, blocks, state, begin, last - begin)
+                state, fine = _steps(step, key, blocks, state, begin, last - begin)
                 well = well & fine
-            state, info = _step(kernel, jax.random.fold_in(key, last), blocks, state)
+            state, info = step(jax.random.fold_in(key, last), blocks, state)
             row = _collected(collect, state), info
             place = stretch.offset + k
             buffer = jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
@@ -166,7 +196,7 @@ def make_draws(
 
 
 def retrace(
-    kernel: Any,
+    step: Step,
     keys: Key[Array, " chains"],
     blocks: PyTree,
     states: PyTree,
@@ -188,11 +218,11 @@ def retrace(
 
         def one(carry: tuple) -> tuple:
             state, done, _, _ = carry
-            new, info = _step(kernel, jax.random.fold_in(key, first + done), blocks, state)
+            new, info = step(jax.random.fold_in(key, first + done), blocks, state)
             well = _still(tree.all_finite(new.position), info)
             return new, done + well.astype(jnp.int32), well, info
 
-        shapes = jax.eval_shape(lambda s: _step(kernel, key, blocks, s)[1], state)
+        shapes = jax.eval_shape(lambda s: _step(step.kernel, key, blocks, s)[1], state)
         info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         begin = (state, jnp.int32(0), jnp.array(True), info)
         _, done, _, info = lax.while_loop(go_on, one, begin)
@@ -201,21 +231,39 @@ def retrace(
     return over_chains(chain, keys.shape[0])(keys, blocks, states)
 
 
-# The same functions as programs, which can't be called within another one. Those that take steps
-# are compiled alike, so that they take them alike.
+class Programs(NamedTuple):
+    """The same functions as programs, which can't be called within another one.
+
+    Those that take steps are compiled alike, so that they take them alike.
+    """
+
+    advance: Callable
+    draw: Callable
+    draw_in_haste: Callable
+    replay: Callable
+
+    @classmethod
+    def compiled(cls, more: dict[str, Any] | None = None) -> "Programs":
+        """With some more options of XLA."""
+        return cls(
+            in_haste(take_steps, LEVEL, more),
+            in_haste(make_draws, LEVEL, more, donate="all-except-first"),
+            in_haste(make_draws, 0, more, donate="all-except-first"),
+            in_haste(retrace, LEVEL, more),
+        )
+
+
 LEVEL = 2
-start = in_haste(first_states)
-advance = in_haste(take_steps, LEVEL)
-draw = in_haste(make_draws, LEVEL, donate="all-except-first")
-draw_in_haste = in_haste(make_draws, donate="all-except-first")
-replay = in_haste(retrace, LEVEL)
+start = in_haste(start_all)
+PROGRAMS = {False: Programs.compiled(), True: Programs.compiled(one_kernel.WITHOUT_LIBRARY)}
 
 
 def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
-    blocks, state = detach(state)
-    return jax.eval_shape(
-        lambda s: (_collected(collect, s), _step(kernel, key, blocks, s)[1]), state
-    )
+    return jax.eval_shape(lambda s: (_collected(collect, s), _first(kernel, key, s)[1]), state)
+
+
+def _first(kernel: Any, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
+    return _step(kernel, key, *detach(state))
 
 
 def _collected(collect: Collect, state: Any) -> PyTree:
@@ -228,12 +276,15 @@ def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[A
     return detach(state)[1], info
 
 
+_in_one_kernel = one_kernel.in_one_kernel(_step)
+
+
 def _steps(
-    kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any, first: Any, count: Any
+    step: Step, key: PRNGKeyArray, blocks: PyTree, state: Any, first: Any, count: Any
 ) -> tuple[Any, Bool[Array, ""]]:
     def one(k: Int[Array, ""], carry: tuple) -> tuple:
         state, well = carry
-        state, info = _step(kernel, jax.random.fold_in(key, first + k), blocks, state)
+        state, info = step(jax.random.fold_in(key, first + k), blocks, state)
         return state, _still(well, info)
 
     return lax.fori_loop(0, count, one, (state, jnp.array(True)))

@@ -6,10 +6,9 @@ axis "data". Everything else is the same on every device, the keys of the chains
 devices along "data" inject the same noise.
 """
 
-import functools
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,6 +18,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, PyTree
 
+from ergodax import one_kernel
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 from ergodax.driver import loop
@@ -57,35 +57,41 @@ class OnMesh:
         self.placed = self._placed(kernel), self._placed(collect)
 
     def start(self, key: Any, positions: PyTree) -> tuple:
-        """See `loop.start`; every process has all positions."""
+        """See `loop.first_states`; every process has all positions."""
         given = {"seed": jax.random.key_data(key), "start": positions, "kernel": self.kernel}
         self.processes.alike(_digests(given), num_chains=self.num_chains)
         each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
         with watched():
-            return _start(self.mesh, *self.placed, self._placed(key), each)
+            begun, small = _start(self.mesh, *self.placed, self._placed(key), each)
+        self.step, self.programs = loop.Step(self.placed[0], small), PROGRAMS[small]
+        return begun
 
     def advance(self, *where: Any) -> tuple:
-        """See `loop.advance`."""
+        """See `loop.take_steps`."""
         chains, numbers = where[:3], self._placed(where[3:])
         with watched():
-            out = jax.block_until_ready(_advance(self.mesh, self.placed[0], chains, numbers))
+            out = jax.block_until_ready(
+                self.programs.advance(self.mesh, self.step, chains, numbers)
+            )
         return self._checked(*out)
 
     def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
-        """See `loop.draw`."""
+        """See `loop.make_draws`."""
         s = stretch
         chains = s.keys, s.blocks, s.states
         numbers = self._placed((s.first, s.count, s.thin, s.taken, s.offset))
         with watched():
-            what = self.mesh, *self.placed, chains, numbers
-            out = jax.block_until_ready(_draw(what, buffer))
+            what = self.mesh, self.step, self.placed[1], chains, numbers
+            out = jax.block_until_ready(self.programs.draw(what, buffer))
         return self._checked(*out)
 
     def replay(self, *where: Any) -> tuple:
-        """See `loop.replay`."""
+        """See `loop.retrace`."""
         chains, numbers = where[:3], self._placed(where[3:])
         with watched():
-            return jax.block_until_ready(_replay(self.mesh, self.placed[0], chains, numbers))
+            return jax.block_until_ready(
+                self.programs.replay(self.mesh, self.step, chains, numbers)
+            )
 
     def mine(self, tree: PyTree) -> PyTree:
         """Of arrays with a leading chain axis, the chains of this process."""
@@ -191,45 +197,66 @@ def _agreed(mesh: Mesh, states: Any, well: Bool[Array, " chains"]) -> Bool[Array
 
 
 @in_haste
-def _start(mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTree) -> tuple:
+def _start(
+    mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTree
+) -> tuple[tuple, bool]:
     def local(fixed: tuple, positions: PyTree) -> tuple:
         kernel, collect, key = fixed
         first = lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
         return loop.first_states(kernel, collect, key, positions, first)
 
-    return _on_devices(mesh, local, (kernel, collect, key), positions)
+    begun = _on_devices(mesh, local, (kernel, collect, key), positions)
+    alone = mesh.shape[DATA] == 1  # else the devices talk within a step
+    return begun, alone and loop.step_is_small(kernel, *begun[:2])
 
 
-@functools.partial(in_haste, level=loop.LEVEL)
-def _advance(mesh: Mesh, kernel: Any, chains: tuple, numbers: tuple) -> tuple:
+def _take_steps(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
     def local(fixed: tuple, chains: tuple) -> tuple:
-        kernel, numbers = fixed
-        states, well = loop.take_steps(kernel, *chains, *numbers)
+        step, numbers = fixed
+        states, well = loop.take_steps(step, *chains, *numbers)
         return states, well, _agreed(mesh, states, well)
 
-    return _on_devices(mesh, local, (kernel, numbers), chains)
+    return _on_devices(mesh, local, (step, numbers), chains)
 
 
-@functools.partial(in_haste, level=loop.LEVEL, donate="all-except-first")
-def _draw(what: tuple, buffer: PyTree) -> tuple:
-    mesh, kernel, collect, chains, numbers = what
+def _make_draws(what: tuple, buffer: PyTree) -> tuple:
+    mesh, step, collect, chains, numbers = what
 
     def local(fixed: tuple, chains: tuple) -> tuple:
-        kernel, collect, numbers = fixed
+        step, collect, numbers = fixed
         stretch = loop.Stretch(*chains[0], *numbers)
-        states, buffer, well = loop.make_draws((kernel, collect, stretch), chains[1])
+        states, buffer, well = loop.make_draws((step, collect, stretch), chains[1])
         return states, buffer, well, _agreed(mesh, states, well)
 
-    return _on_devices(mesh, local, (kernel, collect, numbers), (chains, buffer))
+    return _on_devices(mesh, local, (step, collect, numbers), (chains, buffer))
 
 
-@functools.partial(in_haste, level=loop.LEVEL)
-def _replay(mesh: Mesh, kernel: Any, chains: tuple, numbers: tuple) -> tuple:
+def _retrace(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
     def local(fixed: tuple, chains: tuple) -> tuple:
-        kernel, numbers = fixed
-        return loop.retrace(kernel, *chains, *numbers)
+        step, numbers = fixed
+        return loop.retrace(step, *chains, *numbers)
 
-    return _on_devices(mesh, local, (kernel, numbers), chains)
+    return _on_devices(mesh, local, (step, numbers), chains)
+
+
+class Programs(NamedTuple):
+    """As `loop.Programs`, on a mesh."""
+
+    advance: Callable
+    draw: Callable
+    replay: Callable
+
+    @classmethod
+    def compiled(cls, more: dict[str, Any] | None = None) -> "Programs":
+        """With some more options of XLA."""
+        return cls(
+            in_haste(_take_steps, loop.LEVEL, more),
+            in_haste(_make_draws, loop.LEVEL, more, donate="all-except-first"),
+            in_haste(_retrace, loop.LEVEL, more),
+        )
+
+
+PROGRAMS = {False: Programs.compiled(), True: Programs.compiled(one_kernel.WITHOUT_LIBRARY)}
 
 
 def _spec(node: Any) -> PartitionSpec:

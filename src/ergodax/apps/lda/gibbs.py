@@ -10,10 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ergodax.apps.lda.batch import Batch
 from ergodax.apps.lda.tokens import LANES, Tokens, expand
+from ergodax.one_kernel import HINTS
 
-# XLA on CPUs runs a loop as a series of small kernels, whose calls cost more than this loop's
-# arithmetic. The hints make the whole loop one kernel; results do not depend on them.
-ONE_KERNEL = {"inlineable": "false", "xla_cpu_small_call": "true"}
 CHUNK = 128  # rows whose random numbers are drawn at once
 
 
@@ -177,7 +175,7 @@ def _one_kernel(function: Any) -> Any:
         return function
 
     def hinted(*arguments: Any) -> Any:
-        with set_xla_metadata(**ONE_KERNEL):
+        with set_xla_metadata(**HINTS):  # the whole loop in one piece
             return function(*arguments)
 
     return hinted
