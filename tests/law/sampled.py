@@ -3,8 +3,8 @@
 Chains are independent, so the means of the chains give the standard error of the whole run's
 mean without any model of the correlation along a chain, and (mean - truth) / error follows
 Student's t with chains - 1 degrees of freedom. Each number compared has a false-alarm
-probability of `FALSE_ALARM`; the law tests compare fewer than 200 numbers in all, so with a
-new key the whole suite raises a false alarm once in 5,000 runs. The key of the suite is
+probability of `FALSE_ALARM`; the law tests compare fewer than 250 numbers in all, so with a
+new key the whole suite raises a false alarm once in 4,000 runs. The key of the suite is
 fixed, and was not chosen.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ergodax.apps import report
-from ergodax.apps.compare import Result
+from ergodax.apps.compare import PATIENCE, Result
 from ergodax.apps.compare_measure import OURS, Measured
 from ergodax.apps.pictures import COLOURS
 from ergodax.apps.report import sentences_list
@@ -28,7 +28,8 @@ def reading(result: Result) -> list[str]:
         f"ESS/s: ArviZ's bulk ESS of the worst coefficient, while sampling, compiled. "
         f"ESS/s all in: {goal:,.0f} over the seconds to ESS {goal:,.0f} (every mcse at most "
         f"{goal**-0.5:.2g} sd), compilation, mode, warm-up and tuning counted.",
-        f"* not reached within {result.limits.most:g} s of sampling: extrapolated from the rate.",
+        f"* not reached within {result.limits.most:g} s of sampling, {PATIENCE:g} times that where "
+        "the table is large and the reference had to be sampled: extrapolated from the rate.",
         "grads: gradients of the whole data to an effective draw; minibatches make none.",
         "errors: the largest of any coefficient, in posterior sd (means) and relative (sds), Monte "
         f"Carlo error of the draws included. {_references(facts['references'])}",

@@ -105,8 +105,8 @@ def delayed_acceptance(
 
     Raises:
         TypeError: something that is not a target, a kernel, or an integer.
-        ValueError: the inner kernel samples another target, the surrogate is condensed from
-            another one, or num_inner_steps is less than 1.
+        ValueError: the inner kernel samples another target or at a temperature other than 1, the
+            surrogate is condensed from another one, or num_inner_steps is less than 1.
 
     Reference:
         Liu, Monte Carlo strategies in scientific computing, 2001, section 9.4.3; Christen and Fox,
@@ -121,6 +121,13 @@ def delayed_acceptance(
         raise ValueError(
             "inner must sample the surrogate, but its gradient is that of another target. Try "
             "ex.hmc(ex.FullGradient(surrogate), ...)."
+        )
+    schedule = getattr(inner, "temperature", None)
+    temperature = 1.0 if schedule is None else schedule(jnp.int32(0))
+    if not isinstance(temperature, jax.core.Tracer) and float(temperature) != 1.0:
+        raise ValueError(
+            "inner must sample the surrogate at temperature 1, as the test by the target takes it "
+            f"to do, not at {float(temperature):g}. Leave its temperature out."
         )
     if isinstance(surrogate, Condensed) and surrogate.posterior is not target:
         raise ValueError(

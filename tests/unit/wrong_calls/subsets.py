@@ -54,8 +54,11 @@ def condense(of=None, centre=(0.0, 0.0), draws=((1.0, 0.0), (0.0, 1.0)), **optio
     return ex.exact.condense(of or posterior(), centre, draws, **{"most": 2, **options})
 
 
-def hmc(target):
-    return ex.hmc(ex.FullGradient(target), 0.1)
+def hmc(target, **options):
+    return ex.hmc(ex.FullGradient(target), 0.1, **options)
+
+
+HOT = target()
 
 
 def delayed(of=None, surrogate=None, inner=None, **options):
@@ -201,6 +204,11 @@ CASES = {
     ),
     "delayed acceptance, inner on another copy": Case(
         lambda: delayed(inner=hmc(target())), ValueError, ("inner", "surrogate", "ex.hmc")
+    ),
+    "delayed acceptance, inner too hot": Case(
+        lambda: delayed(surrogate=HOT, inner=hmc(HOT, temperature=2.0)),
+        ValueError,
+        ("inner", "temperature 1", "2"),
     ),
     "delayed acceptance, condensed from another target": Case(
         lambda: delayed(posterior(), condense()), ValueError, ("target", "surrogate.posterior")
