@@ -23,7 +23,7 @@ COLOURS = {
 }
 PANELS = {"ESS/s": "while sampling", "ESS/s all in": "everything counted"}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 310, 200, 64, 36, 40, 44
-ROWS, RATES = (2.5, 6.0), (1.5, 5.5)  # decades of the axes
+ROWS, RATES = (2.5, 6.9), (0.5, 5.7)  # decades of the axes
 
 
 class Point(NamedTuple):
@@ -97,21 +97,29 @@ def _panel(text: str, column: str, mark: float | None) -> list[str]:
     if mark is not None:
         parts += [_line((_x(mark), 0), (_x(mark), HEIGHT), GREY, 1, dashes="4 4")]
         parts += [_text(_x(mark) + 6, HEIGHT - 8, f"infer ahead from {mark:,.0f} rows", "start")]
-    for name, points in read(text, column).items():
-        parts += _series(name, points)
+    series = read(text, column)
+    highest = max(points[-1].rate for points in series.values() if _falls(points))
+    for name, points in series.items():
+        parts += _series(name, points, below=points[-1].rate < highest)
     return parts
 
 
-def _series(name: str, points: list[Point]) -> list[str]:
+def _falls(points: list[Point]) -> bool:
+    return points[0].rate > points[1].rate
+
+
+def _series(name: str, points: list[Point], below: bool) -> list[str]:
     colour, at = COLOURS[name], [(_x(p.rows), _y(p.rate)) for p in points]
     parts = [_line(*pair, colour, 2) for pair in zip(at, at[1:], strict=False)]
     for (x, y), point in zip(at, points, strict=True):
         fill = "none" if point.extrapolated else colour
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"/>']
-    x, y = at[1]
-    if points[0].rate > points[1].rate:  # a falling line has room on its left
-        return [*parts, _text(x - 8, y + 12, name, "end", colour)]
-    return [*parts, _text(x, y - 12, name, "middle", colour)]
+    if not _falls(points):
+        return [*parts, _text(at[1][0], at[1][1] - 12, name, "middle", colour)]
+    x, y = at[len(at) // 2]  # a falling line has room on its right, and below it on its left
+    if below:
+        return [*parts, _text(x - 8, y + 14, name, "end", colour)]
+    return [*parts, _text(x + 8, y - 4, name, "start", colour)]
 
 
 def _x(rows: float) -> float:

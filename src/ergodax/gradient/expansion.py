@@ -65,6 +65,9 @@ class Expansion(eqx.Module):
             / 2], and its gradient in x, the sum of f_i(x) - f_i(c) [- H_i (x - c)].
         """
         step = tree.subtract(position, self.centre)
+        # Where chains are mapped over, XLA turns the rows round to multiply them all by one centre,
+        # which takes longer than the rest. So each chain has a centre that looks like its own.
+        centre = jax.tree.map(lambda c, x: jnp.where(x != x, x, c), self.centre, position)
 
         def likelihoods(x: PyTree) -> tuple[Float[Array, " n"], PyTree]:
             def summed(x: PyTree) -> tuple[Array, Array]:
@@ -76,10 +79,10 @@ class Expansion(eqx.Module):
 
         values, score = likelihoods(position)
         if self.hessian is None:
-            at_centre, score_there = likelihoods(self.centre)
+            at_centre, score_there = likelihoods(centre)
             slope, bend = tree.dot(score_there, step), 0.0
         else:
-            (at_centre, score_there), (slopes, bent) = jax.jvp(likelihoods, (self.centre,), (step,))
+            (at_centre, score_there), (slopes, bent) = jax.jvp(likelihoods, (centre,), (step,))
             slope, bend = jnp.sum(slopes), 0.5 * tree.dot(step, bent)
             score_there = tree.add(score_there, bent)
         # Differences example by example: those of two sums would lose digits.

@@ -14,6 +14,7 @@ from ergodax.integrator.generalised_leapfrog import Flow, generalised_leapfrog
 from ergodax.integrator.metropolis import metropolis
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy, exact_metric
+from ergodax.sampler.hmc import check_leapfrogs
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -131,12 +132,8 @@ def rmhmc(
             f"rmhmc needs the exact gradient, not {type(gradient).__name__}: its Metropolis test "
             "is wrong with a noisy one. Try ex.FullGradient(target), or ex.sgrhmc."
         )
-    counts = {"num_leapfrog_steps": num_leapfrog_steps, "max_iterations": max_iterations}
-    for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise TypeError(f"{name} must be an integer, not {count!r}.")
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, not {count}.")
+    check_leapfrogs(num_leapfrog_steps, "num_leapfrog_steps")
+    check_leapfrogs(max_iterations, "max_iterations")
     if tolerance is not None and isinstance(tolerance, bool | str):
         raise TypeError(f"tolerance must be a number or None, not {tolerance!r}.")
     if tolerance is not None and not 0.0 < tolerance < 1.0:
