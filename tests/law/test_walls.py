@@ -13,6 +13,7 @@ import scipy.optimize
 import scipy.special
 
 import ergodax as ex
+from ergodax.tune import whole_temperature
 from ergodax.tune.infer import infer
 
 KEY = jax.random.key(20261122)
@@ -134,8 +135,8 @@ def test_all_rows_tell_draws_that_missed_the_wall():
     mean, sd = exact(*without(x, y))
     draws = mean + sd * np.random.default_rng(0).standard_normal((4, 500, 2))
     draws = draws.astype(np.float32)
-    told = ex.tune.whole_temperature(posterior(x, y), draws, key=KEY)
-    plain = ex.tune.whole_temperature(posterior(*without(x, y)), draws, key=KEY)
+    told = whole_temperature(posterior(x, y), draws, key=KEY)
+    plain = whole_temperature(posterior(*without(x, y)), draws, key=KEY)
     # 100 draws of 2 dimensions: a standard deviation of 0.1, and the sds are those of correlated
     # coefficients.
     assert told > 10.0 and abs(plain - 1.0) < 0.5

@@ -63,7 +63,7 @@ def arrays(x, n):
     out += [matrix @ x[:3], matrix.T, jnp.concatenate([x, x]), jnp.stack([x, x]), jnp.pad(x, 1)]
     out += [lax.dynamic_slice(x, (n[2],), (2,))]
     out += [x[n[::-1]], jnp.squeeze(x[:1]), x + jnp.arange(6)]
-    out += jnp.split(x, 2) + lax.split(x, (2, 4)) + list(matrix)
+    out += [*jnp.split(x, 2), *lax.split(x, (2, 4)), *matrix]
     out += [jax.grad(lambda x: jnp.sum(x * x))(x), jnp.broadcast_to(x[0], (3,))]
     out += [lax.cond(x[0] > 0, jnp.sin, jnp.cos, x), jax.checkpoint(jnp.sin)(x)]
     out += [lax.scan(lambda c, v: (c + v, c), 0.0, x)[1]]
