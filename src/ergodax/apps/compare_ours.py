@@ -10,6 +10,7 @@ import ergodax as ex
 from ergodax.apps.compare_measure import CHAINS, OURS, Limits, Measured, measured, until_goal
 from ergodax.apps.compare_problem import Problem
 from ergodax.tune.infer import infer
+from ergodax.tune.nuts import Nuts
 
 CHUNK = 4_000  # draws of a chunk of its kernel, at most
 CHUNK_SECONDS = 2.0  # that a chunk takes, about
@@ -54,8 +55,9 @@ def run_ours(problem: Problem, seed: int, limits: Limits) -> Measured:
     bound = 0.0 if tuned.bias is None else tuned.bias.worst(coarse=True)
     told = found.verdict().split(":")[0]
     note = f"{told}; {'; '.join(what)}; bias by its own bound at most {bound:.3f} sd"
-    whole = tuned.bias is None  # NUTS, whose evaluations are of all rows
+    whole = tuned.bias is None  # NUTS, whose evaluations are of all rows, or HMC on some of them
+    rows = 1 if isinstance(tuned.kernel, Nuts) else problem.num_data
     return measured(
         OURS, problem, set_up, draws, seconds, limits, note, tuned.thin,
-        float(np.mean(evaluations)) if whole else None,
+        float(np.mean(evaluations)) / rows if whole else None,
     )  # fmt: skip
