@@ -124,7 +124,7 @@ def delayed_acceptance(
         )
     schedule = getattr(inner, "temperature", None)
     temperature = 1.0 if schedule is None else schedule(jnp.int32(0))
-    if not isinstance(temperature, jax.core.Tracer) and float(temperature) != 1.0:
+    if not tree.is_traced(temperature) and float(temperature) != 1.0:
         raise ValueError(
             "inner must sample the surrogate at temperature 1, as the test by the target takes it "
             f"to do, not at {float(temperature):g}. Leave its temperature out."
