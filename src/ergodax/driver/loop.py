@@ -232,30 +232,34 @@ def retrace(
 
 
 class Programs(NamedTuple):
-    """The same functions as programs, which can't be called within another one.
-
-    Those that take steps are compiled alike, so that they take them alike.
-    """
+    """Programs that take steps, compiled alike, so that they take them alike."""
 
     advance: Callable
     draw: Callable
     draw_in_haste: Callable
     replay: Callable
 
-    @classmethod
-    def compiled(cls, more: dict[str, Any] | None = None) -> "Programs":
-        """With some more options of XLA."""
-        return cls(
-            in_haste(take_steps, LEVEL, more),
-            in_haste(make_draws, LEVEL, more, donate="all-except-first"),
-            in_haste(make_draws, 0, more, donate="all-except-first"),
-            in_haste(retrace, LEVEL, more),
+
+def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, Programs]:
+    """`take_steps`, `make_draws`, `retrace`, or the like on a mesh, as programs by `Step.small`.
+
+    They can't be called within another program.
+    """
+
+    def compiled(more: dict[str, Any]) -> Programs:
+        return Programs(
+            in_haste(advance, LEVEL, more),
+            in_haste(draw, LEVEL, more, donate="all-except-first"),
+            in_haste(draw, 0, more, donate="all-except-first"),
+            in_haste(replay, LEVEL, more),
         )
+
+    return {False: compiled({}), True: compiled(one_kernel.WITHOUT_LIBRARY)}
 
 
 LEVEL = 2
 start = in_haste(start_all)
-PROGRAMS = {False: Programs.compiled(), True: Programs.compiled(one_kernel.WITHOUT_LIBRARY)}
+PROGRAMS = programs(take_steps, make_draws, retrace)
 
 
 def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:

@@ -8,7 +8,7 @@ devices along "data" inject the same noise.
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,7 +18,6 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, PyTree
 
-from ergodax import one_kernel
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 from ergodax.driver import loop
@@ -239,24 +238,7 @@ def _retrace(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tupl
     return _on_devices(mesh, local, (step, numbers), chains)
 
 
-class Programs(NamedTuple):
-    """As `loop.Programs`, on a mesh."""
-
-    advance: Callable
-    draw: Callable
-    replay: Callable
-
-    @classmethod
-    def compiled(cls, more: dict[str, Any] | None = None) -> "Programs":
-        """With some more options of XLA."""
-        return cls(
-            in_haste(_take_steps, loop.LEVEL, more),
-            in_haste(_make_draws, loop.LEVEL, more, donate="all-except-first"),
-            in_haste(_retrace, loop.LEVEL, more),
-        )
-
-
-PROGRAMS = {False: Programs.compiled(), True: Programs.compiled(one_kernel.WITHOUT_LIBRARY)}
+PROGRAMS = loop.programs(_take_steps, _make_draws, _retrace)
 
 
 def _spec(node: Any) -> PartitionSpec:
