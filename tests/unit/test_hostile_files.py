@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import zipfile
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +40,13 @@ def array_file() -> bytes:
     return buffer.getvalue()
 
 
+def with_a_raw_member(path) -> None:
+    """As where the directory of the archive says that an array has no bytes."""
+    written(path, node({"array": 0}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("array_0.npy", b"")
+
+
 DEEP = "[" * 100_000
 FILES = {
     "text": lambda p: p.write_text("hello"),
@@ -49,6 +57,7 @@ FILES = {
     "objects in an array": lambda p: written(
         p, node({"array": 0}), array_0=np.array([Bomb()], dtype=object)
     ),
+    "an array without bytes": with_a_raw_member,
     "another format": lambda p: written(p, node({"value": 1}), form="ergodax-samples-9"),
     "no structure": lambda p: written(p, "not json"),
     "a list": lambda p: written(p, "[1, 2]"),

@@ -53,7 +53,11 @@ def read(
             )
     chosen = [name for name in (*wanted, *optional) if name in there]
     with _opened(path) as archive:
-        return {name: np.asarray(archive[name]) for name in chosen}
+        found = {name: archive[name] for name in chosen}
+        for name, array in found.items():
+            if not isinstance(array, np.ndarray):  # NumPy hands out raw what begins like none
+                raise ValueError(f"{name} is not an array")
+        return found
 
 
 def check_rows(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:

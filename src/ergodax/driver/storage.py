@@ -103,7 +103,7 @@ def decode(node: dict[str, Any], archive: Any) -> Any:
     """
     match node:
         case {"array": index}:
-            return archive[f"array_{index}"]
+            return _array(archive, f"array_{index}")
         case {"key": data}:
             return jax.random.wrap_key_data(decode(data, archive))
         case {"value": value}:
@@ -119,6 +119,13 @@ def decode(node: dict[str, Any], archive: Any) -> Any:
         case {"module": str(name), "fields": fields}:
             return _module(name, {key: decode(value, archive) for key, value in fields})
     raise ValueError(f"unknown node {sorted(node)}")
+
+
+def _array(archive: Any, name: str) -> np.ndarray:
+    found = archive[name]
+    if not isinstance(found, np.ndarray):  # what does not begin like an array NumPy hands out raw
+        raise ValueError(f"{name} is damaged")
+    return found
 
 
 def _module(name: str, fields: dict[str, Any]) -> Any:
