@@ -9,10 +9,14 @@ import pytest
 import ergodax as ex
 from ergodax import tree
 from ergodax.tune.coordinates import Coordinates, in_coordinates
+from ergodax.tune.low_rank import LowRank
 
 _RNG = np.random.default_rng(5)
 WIDE = np.tril(_RNG.normal(size=(3, 3))) + 3.0 * np.eye(3)
-BASES = {"dense": WIDE, "diagonal": np.array([0.5, 2.0, -3.0])}
+DIAGONAL = np.array([0.5, 2.0, -3.0])
+BASES = {"dense": WIDE, "diagonal": DIAGONAL, "low rank": DIAGONAL}
+LEFT, RIGHT = np.array([[0.5], [-1.0], [2.0]]), np.array([[0.3], [0.2], [0.6]])
+BACK = -LEFT / (1.0 + np.sum(LEFT * RIGHT))
 CENTRES = {
     "vector": np.array([1.0, -2.0, 0.5]),
     "tree": {"b": np.array(1.0), "w": (np.array([-2.0]), np.array([[0.5]]))},
@@ -22,11 +26,14 @@ U = np.array([0.3, -0.7, 1.1])
 
 def coordinates(centre="vector", basis="dense", dtype=None):
     make = lambda x: jnp.asarray(x, dtype)  # noqa: E731
-    return Coordinates(jax.tree.map(make, CENTRES[centre]), make(BASES[basis]))
+    low_rank = LowRank(make(LEFT), make(BACK), make(RIGHT)) if basis == "low rank" else None
+    return Coordinates(jax.tree.map(make, CENTRES[centre]), make(BASES[basis]), low_rank)
 
 
 def matrix(basis):
-    return basis if basis.ndim == 2 else np.diag(basis)
+    if basis == "low rank":
+        return np.diag(DIAGONAL) @ (np.eye(3) + LEFT @ RIGHT.T)
+    return WIDE if basis == "dense" else np.diag(DIAGONAL)
 
 
 @pytest.mark.usefixtures("x64")
@@ -37,19 +44,23 @@ def test_there_and_back(centre, basis):
     position = map_.position(jnp.asarray(U))
     assert jax.tree.structure(position) == jax.tree.structure(CENTRES[centre])
     moved = tree.ravel(position)[0] - tree.ravel(map_.centre)[0]
-    np.testing.assert_allclose(moved, matrix(BASES[basis]) @ U, rtol=1e-12)
+    np.testing.assert_allclose(moved, matrix(basis) @ U, rtol=1e-12)
     np.testing.assert_allclose(map_.of(position), U, rtol=1e-12)
+    rows = jax.tree.map(lambda x: x[None], position)
+    np.testing.assert_allclose(map_.of_rows(rows), U[None], rtol=1e-12)
+    np.testing.assert_allclose(map_.scales, np.linalg.norm(matrix(basis), axis=1), rtol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("factor", BASES)
+@pytest.mark.parametrize("factor", ["dense", "diagonal"])
 @pytest.mark.parametrize("basis", BASES)
 def test_moved_is_the_composition(basis, factor):
     map_, mean = coordinates(basis=basis), jnp.array([1.0, 2.0, -1.0])
     new = map_.moved(mean, jnp.asarray(BASES[factor]))
-    inner = mean + matrix(BASES[factor]) @ U
+    inner = mean + matrix(factor) @ U
     np.testing.assert_allclose(new.position(jnp.asarray(U)), map_.position(inner), rtol=1e-12)
-    assert new.basis.ndim == (1 if basis == factor == "diagonal" else 2)
+    assert new.basis.ndim == (2 if "dense" in (basis, factor) else 1)
+    assert (new.low_rank is not None) == (basis == "low rank" and factor == "diagonal")
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -94,7 +105,7 @@ def test_values_are_kept_and_gradients_follow_the_chain_rule(name, basis):
     inner, u = in_coordinates(target, map_), jnp.asarray(U)
     at = map_.position(u)
     np.testing.assert_allclose(inner.potential(u), target.potential(at), rtol=1e-12)
-    expected = matrix(BASES[basis]).T @ target.gradient(at)
+    expected = matrix(basis).T @ target.gradient(at)
     np.testing.assert_allclose(inner.gradient(u), expected, rtol=1e-10)
     assert np.linalg.norm(expected - target.gradient(at)) > 0.1, "the chain rule matters here"
 

@@ -88,17 +88,50 @@ def test_round_coordinates_fall_back_where_the_curvature_is_not_positive():
 
 
 @pytest.mark.usefixtures("x64")
-def test_beyond_1024_dimensions_the_fisher_information_makes_a_diagonal():
-    d, rows = 1025, 6
+def test_beyond_30000_dimensions_the_fisher_information_makes_a_diagonal():
+    d, rows = 30_001, 6
     x = _RNG.normal(size=(rows, d))
     target = ex.Posterior(
         lambda w: -0.5 * jnp.sum(w**2), lambda w, x: -0.5 * jnp.sum((x - w) ** 2), x
     )
     found = curvature_coordinates(target, jnp.zeros(d), key=KEY)
+    assert found.low_rank is None
     np.testing.assert_allclose(found.basis, 1.0 / np.sqrt((x**2).sum(axis=0) + 1.0), rtol=1e-6)
-    scales = np.linspace(0.5, 2.0, d)
-    found = curvature_coordinates(gaussian(np.diag(scales**-2)), jnp.zeros(d), key=KEY)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_diagonal_stays_one_beyond_1024_dimensions():
+    scales = np.linspace(0.5, 2.0, 1025)
+    found = curvature_coordinates(gaussian(np.diag(scales**-2)), jnp.zeros(1025), key=KEY)
+    assert found.low_rank is None
     np.testing.assert_allclose(found.basis, scales, rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_data", [4_000, 40_000])
+def test_beyond_1024_dimensions_sharp_directions_are_rounded(num_data):
+    """Of a linear regression on features that share a factor and differ in scale."""
+    d, rng = 1100, np.random.default_rng(20261122)
+    scales = np.geomspace(0.01, 100.0, d)
+    x = (rng.normal(size=(num_data, d)) + 3.0 * rng.normal(size=(num_data, 1))) * scales
+    y = rng.normal(size=num_data)
+    target = ex.Posterior(
+        lambda w: -0.5 * jnp.sum(w**2),
+        lambda w, row: -0.5 * (row[1] - row[0] @ w) ** 2,
+        (x.astype(np.float32), y.astype(np.float32)),
+    )
+    matrix = x.T @ x + np.eye(d)
+    found = curvature_coordinates(target, jnp.zeros(d), key=KEY)
+
+    def spread(low_rank):
+        """Of the curvatures, but for what the rows' number leaves to chance."""
+        inner = np.eye(d) if low_rank is None else low_rank.times_rows(np.eye(d)).T
+        factor = np.asarray(found.basis, np.float64)[:, None] * inner
+        values = np.linalg.eigvalsh(factor.T @ matrix @ factor)
+        return values[-1] / values[0]
+
+    chance = ((1.0 + np.sqrt(d / num_data)) / (1.0 - np.sqrt(d / num_data))) ** 2
+    assert found.low_rank is not None and spread(found.low_rank) < 1.5 * chance
+    assert spread(None) > 1000.0, "the control: a diagonal alone"
 
 
 @pytest.mark.usefixtures("x64")

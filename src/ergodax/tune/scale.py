@@ -7,18 +7,23 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.data.arrays import num_rows
 from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
-from ergodax.tune.coordinates import Coordinates, unflattened
+from ergodax.tune.coordinates import Coordinates, in_coordinates, unflattened
 from ergodax.tune.gaussian import averaged_gaussian
-from ergodax.tune.host import on_device
+from ergodax.tune.host import generator, on_device
+from ergodax.tune.low_rank import SHARP, sharpest
 from ergodax.tune.rows import some_rows
 
-LARGEST_DENSE = 1024  # dimensions, beyond which only a diagonal is kept
+LARGEST_DENSE = 1024  # dimensions, beyond which no matrix is kept
+LARGEST_LOW_RANK = 30_000  # beyond which nothing but a diagonal is
 LARGEST_AVERAGED = 512
 ROWS = 20_000  # that stand for all
 WIDEST = 1e8  # the largest unit of a coordinate, in the smallest one
+NUMBERS = 2**25  # rows times dimensions of a product with the Hessian
+PROBES = 32  # of a diagonal
 ROUNDINGS = 8.0  # eigenvalues below so many, as a share of the largest, are raised to them
 
 
@@ -57,7 +62,8 @@ def curvature_coordinates(
     Up to 1,024 dimensions L L^T is the inverse of the Hessian, taken in units in which its
     rows are alike, with the absolute values of its eigenvalues, so that
     a saddle has a scale too. Beyond, L is diagonal, by the mean square of the scores (the Fisher
-    information) and the prior's curvature.
+    information) and the prior's curvature, but up to 30,000 dimensions for the directions, 20 at
+    most, in which the Hessian is much larger than in the others (`low_rank.sharpest`).
 
     Args:
         target: with data or without.
@@ -71,8 +77,30 @@ def curvature_coordinates(
     if tree.size(centre) > LARGEST_DENSE:
         square = np.asarray(_mean_squares(target, centre, rows, key), np.float64)
         basis = 1.0 / np.sqrt(_raised(square, WIDEST**-2))
-        return Coordinates(tree.thaw(centre), on_device(basis, dtype))
+        coordinates = Coordinates(tree.thaw(centre), on_device(basis, dtype))
+        if tree.size(centre) > LARGEST_LOW_RANK:
+            return coordinates
+        return _sharpened(target, coordinates, rows, key)
     return hessian_coordinates(tree.thaw(centre), np.asarray(_hessian(target, centre, rows)))
+
+
+def _sharpened(
+    target: AbstractTarget, coordinates: Coordinates, rows: PyTree, key: PRNGKeyArray
+) -> Coordinates:
+    """The coordinates, diagonal so far, but for the sharpest directions."""
+    d, dtype, sharp = coordinates.dimension, coordinates.basis.dtype, SHARP
+    inner = in_coordinates(target, coordinates)
+    if isinstance(target, Posterior):
+        few = min(num_rows(rows), NUMBERS // d)
+        rows = jax.tree.map(lambda x: x[:few], rows)
+        if few < target.num_data:  # whose Hessian has eigenvalues so much larger by chance
+            sharp *= (1.0 + np.sqrt(d / few)) ** 2
+    product = lambda v: _product(inner, rows, on_device(v, dtype))  # noqa: E731
+    found = sharpest(product, d, generator(key), dtype=dtype, sharp=sharp)
+    if found is None:
+        return coordinates
+    basis = on_device(np.asarray(coordinates.basis, np.float64) * found[0], dtype)
+    return Coordinates(coordinates.centre, basis, found[1])
 
 
 def hessian_coordinates(centre: PyTree, hessian: Float[np.ndarray, "d d"]) -> Coordinates:
@@ -143,16 +171,24 @@ def _hessian(target: AbstractTarget, centre: PyTree, rows: PyTree) -> Float[Arra
 
 
 @eqx.filter_jit
+def _product(target: AbstractTarget, rows: PyTree, v: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The Hessian at u = 0 times v."""
+    gradient = jax.grad(lambda u: _potential(target, u, rows))
+    return jax.jvp(gradient, (jnp.zeros_like(v),), (v,))[1]
+
+
+@eqx.filter_jit
 def _mean_squares(
     target: AbstractTarget, centre: PyTree, rows: PyTree, key: PRNGKeyArray
 ) -> Float[Array, " d"]:
     """N times the mean squared score and the prior's curvature, or the potential's diagonal."""
     flat, unravel = tree.ravel(centre)
-    signs = jax.random.rademacher(key, flat.shape, flat.dtype)
+    signs = jax.random.rademacher(key, (PROBES, *flat.shape), flat.dtype)
     smooth = target.potential
     if isinstance(target, Posterior):
         smooth = lambda x: -target.log_prior(tree.thaw(x))  # noqa: E731
-    curvature = jax.jvp(jax.grad(lambda x: smooth(unravel(x))), (flat,), (signs,))[1] * signs
+    gradient = jax.grad(lambda x: smooth(unravel(x)))
+    curvature = jnp.mean(jax.lax.map(lambda s: jax.jvp(gradient, (flat,), (s,))[1] * s, signs), 0)
     if not isinstance(target, Posterior):
         return jnp.abs(curvature)
     count = jax.tree.leaves(rows)[0].shape[0]

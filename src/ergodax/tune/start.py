@@ -14,12 +14,17 @@ from ergodax.target.minimise import Minimum
 from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account
-from ergodax.tune.coordinates import Coordinates, flattened, unflattened
+from ergodax.tune.coordinates import Coordinates, flattened, in_coordinates, unflattened
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import generator, on_device
 from ergodax.tune.modes import Descents, descent, other_modes, potential_and_gradient
 from ergodax.tune.newton import newton
-from ergodax.tune.scale import round_coordinates
+from ergodax.tune.scale import (
+    LARGEST_DENSE,
+    LARGEST_LOW_RANK,
+    curvature_coordinates,
+    round_coordinates,
+)
 
 ITERATIONS = {False: 500, True: 60}  # of L-BFGS; where Newton's method can go on, less
 NEWTONS = 60  # iterations of that
@@ -58,7 +63,7 @@ def starting_coordinates(
         key: for rows and draws.
     """
     with account.timing("mode"):
-        mode = _mode(target, tree.freeze(init, "init"))
+        mode = _mode(target, tree.freeze(init, "init"), key)
         if mode.converged and not mode.iterations:
             mode = _no_saddle(target, tree.freeze(init), mode, key)
     ok = mode.converged
@@ -74,14 +79,9 @@ def starting_coordinates(
     if not np.isfinite(coordinates.basis).all():
         account.decide("coordinates", "the position's own", "the curvature is not finite")
         return init, Coordinates(init, jnp.ones(coordinates.dimension))
-    kind = (
-        "averaged Hessian" if coordinates.basis.ndim == 2 else "diagonal of the Fisher information"
-    )
-    basis = np.asarray(coordinates.basis, np.float64)
-    sizes = np.linalg.norm(basis.reshape(len(basis), -1), axis=-1)
-    account.decide(
-        "coordinates", f"by the {kind}", f"scales {sizes.min():.2g} to {sizes.max():.2g}"
-    )
+    sizes = coordinates.scales
+    scales = f"scales {sizes.min():.2g} to {sizes.max():.2g}"
+    account.decide("coordinates", f"by the {_kind(coordinates)}", scales)
     dtype = tree.result_dtype(tree.freeze(coordinates.centre))
     grain = np.abs(flattened(coordinates.centre)) * float(jnp.finfo(dtype).eps)
     if (grain > COARSEST * sizes).any():
@@ -92,10 +92,23 @@ def starting_coordinates(
     return centre, coordinates
 
 
-def _mode(target: AbstractTarget, init: PyTree) -> Minimum:
+def _kind(coordinates: Coordinates) -> str:
+    if coordinates.basis.ndim == 2:
+        return "averaged Hessian"
+    if coordinates.low_rank is None:
+        return "diagonal of the Fisher information"
+    return (
+        f"curvature: a diagonal and the {coordinates.low_rank.right.shape[1]} sharpest directions"
+    )
+
+
+def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray) -> Minimum:
     """By SciPy; where that stops on a slope, `find_mode` goes on, whose line search is another."""
     few = tree.size(init) <= LARGEST_SECOND_ORDER and isinstance(target, Posterior)
-    found = descent(target, init, ITERATIONS[few])
+    if LARGEST_DENSE < tree.size(init) <= LARGEST_LOW_RANK:
+        found = _round_descent(target, init, key)
+    else:
+        found = descent(target, init, ITERATIONS[few])
     slope = not found.converged and np.isfinite(found.potential)
     if isinstance(target, Posterior) and few and slope:
         found = _together(found, newton(target, unflattened(init, found.position), NEWTONS))
@@ -113,10 +126,21 @@ def _mode(target: AbstractTarget, init: PyTree) -> Minimum:
     return _together(found, end) if end.potential <= found.potential else found
 
 
+def _round_descent(target: AbstractTarget, init: PyTree, key: PRNGKeyArray) -> Minimum:
+    """A descent in coordinates that are round at its start, so that a valley takes few steps."""
+    coordinates = curvature_coordinates(target, tree.thaw(init), key=key)
+    if not np.isfinite(coordinates.basis).all():
+        return descent(target, init, ITERATIONS[False])
+    origin = on_device(np.zeros(coordinates.dimension), coordinates.basis.dtype)
+    found = descent(in_coordinates(target, coordinates), tree.freeze(origin), ITERATIONS[False])
+    place = coordinates.position(on_device(found.position, origin.dtype))
+    return found._replace(position=flattened(place))
+
+
 def _no_saddle(target: AbstractTarget, init: PyTree, found: Minimum, key: PRNGKeyArray) -> Minimum:
     """Where no step was taken, the start may be a saddle or a maximum: once more from beside it."""
     aside = ASIDE * generator(key).standard_normal(found.position.shape)
-    other = _mode(target, tree.freeze(unflattened(init, found.position + aside)))
+    other = _mode(target, tree.freeze(unflattened(init, found.position + aside)), key)
     return _together(found, other) if other.potential < found.potential - FALL else found
 
 
