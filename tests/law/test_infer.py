@@ -155,7 +155,7 @@ def test_two_modes_in_many_dimensions_are_reported(monkeypatch):
     def potential(x):
         return two_modes(25.0).potential(x[:1]) + 0.5 * jnp.sum(x[1:] ** 2)
 
-    monkeypatch.setattr(importlib.import_module("ergodax.tune.infer"), "WARM_UP", 100)
+    monkeypatch.setattr(importlib.import_module("ergodax.tune.nuts"), "WARM_UP", 100)
     result = run(ex.Target(potential), jnp.ones(1_025), max_seconds=1.0, num_chains=2)
     assert not result.converged and result.table["r_hat"].iloc[0] > 1.2
     assert any(d.what == "modes" for d in result.account.decisions)

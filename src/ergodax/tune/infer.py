@@ -4,7 +4,6 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -14,20 +13,16 @@ from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.account import Account, Inference, error_table
-from ergodax.tune.beside import beside, compile_beside
-from ergodax.tune.coordinates import Coordinates, in_coordinates
-from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.beside import beside
+from ergodax.tune.host import split_key
 from ergodax.tune.modes import scout
-from ergodax.tune.nuts import Nuts, warm_up
+from ergodax.tune.nuts import Nuts, tune_nuts
 from ergodax.tune.pilot import tune
 from ergodax.tune.programs import Programs
-from ergodax.tune.scale import LARGEST_DENSE
-from ergodax.tune.start import all_modes, at_modes, check_start, inside, starting_coordinates
+from ergodax.tune.start import all_modes, check_start, starting_coordinates
 from ergodax.tune.tuned import Tuned
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
-WARM_UP = 500
-SETTLE = 100  # draws that are left out where chains begin at several modes
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 LARGEST_R_HAT = 1.02
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
@@ -125,6 +120,7 @@ def infer(
                 modes=modes,
                 accuracy=accuracy,
                 num_chains=num_chains,
+                max_seconds=deadline - time.perf_counter(),
                 progress=progress,
                 programs=programs,
             )
@@ -132,33 +128,8 @@ def infer(
     size = target.num_data if isinstance(target, Posterior) else "no"
     account.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
     with account.timing("tuning"):
-        tuned = _nuts(target, coordinates, key_tune, num_chains, modes)
+        tuned = tune_nuts(target, coordinates, key_tune, num_chains, modes)
     return _sample_rounds(tuned, key_run, *run)
-
-
-def _nuts(
-    target: AbstractTarget,
-    coordinates: Coordinates,
-    key: Array,
-    num_chains: int,
-    modes: list[PyTree],
-) -> Tuned:
-    key_start, key_run = split_key(key, 2)
-    offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
-    dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
-    offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
-    inner = in_coordinates(target, coordinates)
-    starts = inside(inner, at_modes(centres, coordinates, modes), offsets)
-    d = coordinates.dimension
-    dense = coordinates.basis.ndim == 1 and d <= LARGEST_DENSE  # correlations left to the mass
-    mass = np.eye(d) if dense else np.ones(d)
-    like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype))
-    compiling = compile_beside(like, coordinates, starts, 1, key_start)
-    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run, dense=dense)
-    compiling.exception()  # waits; what failed will fail again where it is needed
-    if modes:  # where the long steps of the warm-up may have brought all chains into one
-        return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
-    return Tuned(kernel, coordinates, last, None, 1, 0)
 
 
 def _sample_rounds(

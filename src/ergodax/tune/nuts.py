@@ -1,5 +1,7 @@
 """The no-U-turn sampler of BlackJAX as a kernel, for problems whose gradient is cheap."""
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +13,17 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.kernel import Info, Kernel
 from ergodax.target.base import AbstractTarget
+from ergodax.tune.beside import compile_beside
+from ergodax.tune.coordinates import Coordinates, in_coordinates
+from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.modes import potential_and_gradient
+from ergodax.tune.scale import LARGEST_DENSE
+from ergodax.tune.start import at_modes, inside
+from ergodax.tune.tuned import Tuned
 
+WARM_UP = 500  # steps of each chain
+LEAPFROGS = 64  # of a step where the law is far from normal
+SETTLE = 100  # draws that are left out where chains begin at several modes
 THREE_LEAPFROGS = 1.1  # the step at which three of them turn a normal law's trajectory around
 FEW = 30  # dimensions, beyond which such a step is accepted too rarely
 
@@ -69,6 +81,55 @@ class Nuts(Kernel):
 
 def _log_density(target: AbstractTarget) -> Any:
     return lambda x: -target.potential(x).astype(float)
+
+
+def tune_nuts(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    key: PRNGKeyArray,
+    num_chains: int,
+    modes: Sequence[PyTree] = (),
+) -> Tuned:
+    """Warm NUTS up in these coordinates, from dispersed starts.
+
+    Args:
+        target: of the position.
+        coordinates: round ones, as far as is known.
+        key: a key of `jax.random.key`.
+        num_chains: chains.
+        modes: positions of all of them where there are several, at which chains begin in turn.
+    """
+    key_start, key_run = split_key(key, 2)
+    offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
+    dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
+    offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
+    inner = in_coordinates(target, coordinates)
+    starts = inside(inner, at_modes(centres, coordinates, modes), offsets)
+    d = coordinates.dimension
+    dense = coordinates.basis.ndim == 1 and d <= LARGEST_DENSE  # correlations left to the mass
+    mass = np.eye(d) if dense else np.ones(d)
+    like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype))
+    compiling = compile_beside(like, coordinates, starts, 1, key_start)
+    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run, dense=dense)
+    compiling.exception()  # waits; what failed will fail again where it is needed
+    if modes:  # where the long steps of the warm-up may have brought all chains into one
+        return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
+    return Tuned(kernel, coordinates, last, None, 1, 0)
+
+
+def seconds_of_nuts(target: AbstractTarget, position: PyTree, num_chains: int) -> float:
+    """What `tune_nuts` may take, by the time of a gradient.
+
+    Args:
+        target: of the position.
+        position: where.
+        num_chains: chains.
+    """
+    frozen = tree.freeze(position)
+    jax.block_until_ready(potential_and_gradient(target, frozen))  # compiles
+    began = time.perf_counter()
+    jax.block_until_ready(potential_and_gradient(target, frozen))
+    return (time.perf_counter() - began) * num_chains * WARM_UP * LEAPFROGS
 
 
 def warm_up(

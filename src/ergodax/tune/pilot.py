@@ -1,6 +1,8 @@
 """A pilot run: correct the coordinates, then find the step whose measured bias is small enough."""
 
 import dataclasses
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from ergodax.tune.estimator import (
     choose_estimator,
 )
 from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.nuts import seconds_of_nuts, tune_nuts
 from ergodax.tune.programs import (
     FRICTION,
     PILOT_DRAWS,
@@ -54,12 +57,14 @@ def tune(
     modes: Sequence[PyTree] = (),
     accuracy: float = 0.05,
     num_chains: int = 4,
+    max_seconds: float = math.inf,
     progress: bool = True,
     programs: Programs | None = None,
 ) -> Tuned:
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
-    Where no batch is quiet enough, HMC on a surrogate is tried (`tune_surrogate`).
+    Where no batch is quiet enough, HMC on a surrogate is tried (`tune_surrogate`), and then NUTS on
+    all rows (`nuts.tune_nuts`) if its warm-up is likely to end within half the time that is left.
 
     Args:
         posterior: with data.
@@ -71,25 +76,33 @@ def tune(
             since control variates about one are none at another.
         accuracy: the bias of the step shall be below half of it, in posterior sds.
         num_chains: of the pilot runs.
+        max_seconds: after the first pilot none is begun that leaves no time for sampling.
         progress: show bars.
         programs: that are being compiled, if a guess has been made.
 
     Raises:
         DivergenceError: the chains leave the finite numbers however short the step.
     """
-    key_rows, key_points, key_starts, key_surrogate, *keys = split_key(key, 4 + ATTEMPTS)
+    key_rows, key_points, key_starts, key_surrogate, *keys = split_key(key, 5 + ATTEMPTS)
     rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
     programs, first = programs or Programs(num_chains), coordinates
-    search, good = _Search(coordinates, points), False
+    search = _Search(coordinates, points, deadline=time.perf_counter() + max_seconds)
+    good = late = False
+    settings = {"num_chains": num_chains, "progress": progress}
 
     def surrogate() -> Tuned | None:
         if modes or first.dimension > LARGEST_SECOND_ORDER:
             return None
-        place, settings = first.centre if mode is None else mode, (num_chains, progress)
-        return tune_surrogate(posterior, place, account, key_surrogate, *settings)
+        place = first.centre if mode is None else mode
+        return tune_surrogate(posterior, place, account, key_surrogate, **settings)
 
-    for number, key_run in enumerate(keys):
+    def nuts() -> Tuned | None:
+        return _nuts_in_time(
+            posterior, first, account, keys[-1], num_chains, modes, search.deadline
+        )
+
+    for number, key_run in enumerate(keys[:-1]):
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
         moved, plan = _planned(posterior, search.coordinates, rows, places, search.longest)
         if not number and plan.name == "FullGradient" and (found := surrogate()) is not None:
@@ -98,21 +111,18 @@ def tune(
         gradient = plan.build(in_round(posterior, moved), dtype)
         programs.begin(plan, gradient, moved, key_run)
         programs.wait_for_pilot(plan)
-        try:
-            report = pilot_run(
-                plan, gradient, moved, key_run,
-                num_chains=num_chains, draws=search.draws, progress=progress,
-            )  # fmt: skip
-        except DivergenceError:
-            search.diverged(plan)
+        report = search.run(plan, gradient, key_run, **settings)
+        if report is None:
             continue
-        if good := search.ends_with(gradient, plan, report, accuracy, account):
+        good = search.ends_with(gradient, plan, report, accuracy, account)
+        if good or (late := search.is_late(account)):
             break
     if search.best is None:
         raise _nowhere_finite()
-    if not good or not _agree(posterior, search.best[2], account, key_points, modes):
+    right = (good or late) and _agree(posterior, search.best[2], account, key_points, modes)
+    if not (right or late):
         # Too loud for every batch, or not heard by any: so it is where a few rows matter most.
-        if (found := surrogate()) is not None:
+        if (found := surrogate() or nuts()) is not None:
             account.faults.clear()
             return found
     programs.wait_for_sampling(search.best[-1])
@@ -127,20 +137,39 @@ class _Search:
     Attributes:
         coordinates: of the next one.
         points: u at which the noise is measured.
+        deadline: of the sampling.
         longest: step that may be tried.
         draws: of each chain.
+        pace: seconds a draw in the last one.
         best: gradient, coordinates, report and plan of the last that ended well.
     """
 
     coordinates: Coordinates
     points: Float[np.ndarray, "points d"]
+    deadline: float
     longest: float = LONGEST_STEP
     draws: int = PILOT_DRAWS
+    pace: float = 0.0
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
-    def diverged(self, plan: Plan) -> None:
-        """Shorter steps, from nearer places."""
-        self.longest, self.points = 0.25 * plan.step_size, 0.5 * self.points
+    def run(self, plan: Plan, gradient: Any, key: PRNGKeyArray, **settings: Any) -> Any:
+        """The report of a pilot; where it diverged none, and the next one is more careful."""
+        began = time.perf_counter()
+        try:
+            report = pilot_run(plan, gradient, self.coordinates, key, draws=self.draws, **settings)
+        except DivergenceError:  # shorter steps, from nearer places
+            self.longest, self.points = 0.25 * plan.step_size, 0.5 * self.points
+            return None
+        self.pace = (time.perf_counter() - began) / self.draws
+        return report
+
+    def is_late(self, account: Account) -> bool:
+        """Whether another run would leave no time for sampling."""
+        ahead = self.pace * self.draws
+        late = time.perf_counter() + ahead + self.pace * PILOT_DRAWS > self.deadline
+        if late:
+            account.decide("pilot", "the last one", f"another would take some {ahead:.0f} s")
+        return late
 
     def ends_with(
         self, gradient: Any, plan: Plan, report: BiasReport, accuracy: float, account: Account
@@ -165,6 +194,24 @@ class _Search:
             share = np.sqrt(0.35 * accuracy / bound)
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
+
+
+def _nuts_in_time(
+    posterior: Posterior,
+    coordinates: Coordinates,
+    account: Account,
+    key: PRNGKeyArray,
+    num_chains: int,
+    modes: Sequence[PyTree],
+    deadline: float,
+) -> Tuned | None:
+    """NUTS on all rows, if there is time enough for it."""
+    seconds = seconds_of_nuts(posterior, coordinates.centre, num_chains)
+    if 2.0 * seconds > deadline - time.perf_counter():  # as much again for the sampling
+        account.decide("sampler", "not NUTS", f"its warm-up would take some {seconds:,.0f} s")
+        return None
+    account.decide("sampler", "NUTS", "all rows, since no batch served")
+    return tune_nuts(posterior, coordinates, key, num_chains, modes)
 
 
 def _agree(
