@@ -5,6 +5,8 @@ compared with them at 5 of the errors that the result reports, below one false a
 for each figure; the control is far beyond that.
 """
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +31,7 @@ def haste(compilation):
     jax.config.update("jax_disable_most_optimizations", True)
 
 
-def table(walls, steepness):
+def table(walls, steepness, rows=ROWS):
     """Logistic regression of two coefficients with some rows of huge features.
 
     Their decision boundaries pass the truth on both sides, the nearest at two tenths of a standard
@@ -37,12 +39,12 @@ def table(walls, steepness):
     """
     rng = np.random.default_rng(walls)
     few = rng.standard_normal((DISTINCT, 2))
-    x = np.repeat(few, ROWS // DISTINCT, axis=0)
-    y = rng.random(ROWS) < scipy.special.expit(x @ CENTRE)
+    x = np.repeat(few, rows // DISTINCT, axis=0)
+    y = rng.random(rows) < scipy.special.expit(x @ CENTRE)
     side = np.resize([1.0, -1.0], walls)[:, None]
     offset = np.linspace(0.003, 0.013, walls)[:, None]
     steep = steepness * (side * ACROSS + offset * CENTRE / (CENTRE @ CENTRE))
-    order = rng.permutation(ROWS + walls)
+    order = rng.permutation(rows + walls)
     x, y = np.concatenate([x, steep])[order], np.concatenate([y, np.ones(walls)])[order]
     return x.astype(np.float32), y.astype(np.float32)
 
@@ -111,6 +113,18 @@ def test_infer_is_right_beside_one_wall():
     off, in_errors = off_by(result, *exact(x, y))
     assert result.converged and in_errors.max() < ERRORS, f"{off}\n{in_errors}\n{result}"
     assert "surrogate" in [decision.what for decision in result.account.decisions]
+
+
+def test_nuts_on_all_rows_after_a_pilot_that_failed(monkeypatch):
+    """As in many dimensions, where a surrogate would need too large a Hessian."""
+    pilot = importlib.import_module("ergodax.tune.pilot")
+    monkeypatch.setattr(pilot, "LARGEST_SECOND_ORDER", 1)
+    monkeypatch.setattr(pilot, "ATTEMPTS", 1)
+    x, y = table(5, 3e3, rows=2_400)
+    result = sampled(x, y)
+    off, in_errors = off_by(result, *exact(x, y))
+    assert result.converged and in_errors.max() < ERRORS, f"{off}\n{in_errors}\n{result}"
+    assert "all rows, since no batch served" in str(result.account)
 
 
 def test_infer_is_right_between_several():

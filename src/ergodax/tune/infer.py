@@ -50,10 +50,10 @@ def infer(
     corrects coordinates and measures the bias of the step (`tune.tune`), then NOGIN in these
     coordinates; for small problems and targets without data NUTS (BlackJAX's), which has no bias.
     All rows check what the pilot drew; where they disagree, or no batch is quiet enough, HMC on a
-    few rows and a polynomial of the others, with a test by all rows (`tune.tune_surrogate`).
-    Sampling ends when, for the mean and the sd of every component of the position, the Monte Carlo
-    standard error plus the measured bias is below `accuracy` posterior standard deviations and
-    R-hat below 1.02, or when the time is up.
+    few rows and a polynomial of the others, with a test by all rows (`tune.tune_surrogate`), or
+    NUTS on all rows, if there is time for it. Sampling ends when, for the mean and the sd of every
+    component of the position, the Monte Carlo standard error plus the measured bias is below
+    `accuracy` posterior standard deviations and R-hat below 1.02, or when the time is up.
 
     An answer is called converged only if besides this the dtype resolves the posterior and less
     than 1 % of NUTS's trajectories diverged. Chains begin at all modes that were found, so that
