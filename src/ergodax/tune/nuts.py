@@ -22,7 +22,8 @@ from ergodax.tune.start import at_modes, inside
 from ergodax.tune.tuned import Tuned
 
 WARM_UP = 500  # steps of each chain
-LEAPFROGS = 64  # of a step where the law is far from normal
+MOST_DOUBLINGS = 10  # of a trajectory
+FEW_DOUBLINGS = 7  # where time is short
 SETTLE = 100  # draws that are left out where chains begin at several modes
 THREE_LEAPFROGS = 1.1  # the step at which three of them turn a normal law's trajectory around
 FEW = 30  # dimensions, beyond which such a step is accepted too rarely
@@ -46,16 +47,21 @@ class Nuts(Kernel):
         target: any target.
         step_size: h.
         inverse_mass: shape (d, d) or (d,).
+        max_doublings: of a trajectory, which has up to 2^max_doublings leapfrogs.
     """
 
     target: AbstractTarget
     step_size: Float[Array, ""]
     inverse_mass: Array
+    max_doublings: int = eqx.field(static=True, default=MOST_DOUBLINGS)
 
     def _algorithm(self) -> Any:
         import blackjax
 
-        return blackjax.nuts(_log_density(self.target), self.step_size, self.inverse_mass)
+        return blackjax.nuts(
+            _log_density(self.target), self.step_size, self.inverse_mass,
+            max_num_doublings=self.max_doublings,
+        )  # fmt: skip
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> NutsState:
         """BlackJAX's state at the position, in JAX's default precision, which BlackJAX wants."""
@@ -89,6 +95,7 @@ def tune_nuts(
     key: PRNGKeyArray,
     num_chains: int,
     modes: Sequence[PyTree] = (),
+    max_doublings: int = MOST_DOUBLINGS,
 ) -> Tuned:
     """Warm NUTS up in these coordinates, from dispersed starts.
 
@@ -98,6 +105,7 @@ def tune_nuts(
         key: a key of `jax.random.key`.
         num_chains: chains.
         modes: positions of all of them where there are several, at which chains begin in turn.
+        max_doublings: of a trajectory.
     """
     key_start, key_run = split_key(key, 2)
     offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
@@ -108,9 +116,11 @@ def tune_nuts(
     d = coordinates.dimension
     dense = coordinates.basis.ndim == 1 and d <= LARGEST_DENSE  # correlations left to the mass
     mass = np.eye(d) if dense else np.ones(d)
-    like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype))
+    like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype), max_doublings)
     compiling = compile_beside(like, coordinates, starts, 1, key_start)
-    kernel, last = warm_up(inner, starts, WARM_UP, key=key_run, dense=dense)
+    kernel, last = warm_up(
+        inner, starts, WARM_UP, key=key_run, dense=dense, max_doublings=max_doublings
+    )
     compiling.exception()  # waits; what failed will fail again where it is needed
     if modes:  # where the long steps of the warm-up may have brought all chains into one
         return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
@@ -118,7 +128,7 @@ def tune_nuts(
 
 
 def seconds_of_nuts(target: AbstractTarget, position: PyTree, num_chains: int) -> float:
-    """What `tune_nuts` may take, by the time of a gradient.
+    """What `tune_nuts` with up to seven doublings takes at most, by the time of a gradient.
 
     Args:
         target: of the position.
@@ -131,7 +141,7 @@ def seconds_of_nuts(target: AbstractTarget, position: PyTree, num_chains: int) -
         began = time.perf_counter()
         jax.block_until_ready(potential_and_gradient(target, frozen))
         times.append(time.perf_counter() - began)
-    return min(times) * num_chains * WARM_UP * LEAPFROGS
+    return min(times) * num_chains * WARM_UP * 2**FEW_DOUBLINGS
 
 
 def warm_up(
@@ -141,6 +151,7 @@ def warm_up(
     *,
     key: PRNGKeyArray,
     dense: bool = True,
+    max_doublings: int = MOST_DOUBLINGS,
 ) -> tuple[Nuts, PyTree]:
     """Stan's window adaptation in every chain; median step sizes and mean masses are kept.
 
@@ -153,15 +164,16 @@ def warm_up(
         num_steps: of each chain.
         key: a key of `jax.random.key`.
         dense: whether the mass is a matrix; in round coordinates a diagonal does, and costs less.
+        max_doublings: of a trajectory.
 
     Returns:
         The kernel, and where each chain came to.
     """
-    last, steps, masses = _warm_up(target, positions, num_steps, key, dense)
+    last, steps, masses = _warm_up(target, positions, num_steps, key, dense, max_doublings)
     inverse_mass = np.mean(np.asarray(masses, np.float64), axis=0)
     step_size = turning_step(float(np.median(np.asarray(steps))), len(inverse_mass))
     mass = jnp.asarray(inverse_mass, masses.dtype)
-    return Nuts(target, jnp.asarray(step_size, steps.dtype), mass), last
+    return Nuts(target, jnp.asarray(step_size, steps.dtype), mass, max_doublings), last
 
 
 def turning_step(adapted: float, dimension: int) -> float:
@@ -188,12 +200,20 @@ def turning_step(adapted: float, dimension: int) -> float:
 
 @eqx.filter_jit
 def _warm_up(
-    target: AbstractTarget, positions: PyTree, num_steps: int, key: PRNGKeyArray, dense: bool
+    target: AbstractTarget,
+    positions: PyTree,
+    num_steps: int,
+    key: PRNGKeyArray,
+    dense: bool,
+    max_doublings: int,
 ) -> tuple[PyTree, Array, Array]:
     import blackjax
 
     adapt: Any = blackjax.window_adaptation
-    adaptation = adapt(blackjax.nuts, _log_density(target), is_mass_matrix_diagonal=not dense)
+    adaptation = adapt(
+        blackjax.nuts, _log_density(target), is_mass_matrix_diagonal=not dense,
+        max_num_doublings=max_doublings,
+    )  # fmt: skip
 
     def one(key: PRNGKeyArray, position: PyTree) -> tuple:
         (state, parameters), _ = adaptation.run(key, position, num_steps)

@@ -24,7 +24,7 @@ from ergodax.tune.estimator import (
     choose_estimator,
 )
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.nuts import seconds_of_nuts, tune_nuts
+from ergodax.tune.nuts import FEW_DOUBLINGS, seconds_of_nuts, tune_nuts
 from ergodax.tune.programs import (
     FRICTION,
     PILOT_DRAWS,
@@ -64,7 +64,7 @@ def tune(
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
     Where no batch is quiet enough, HMC on a surrogate is tried (`tune_surrogate`), and then NUTS on
-    all rows (`nuts.tune_nuts`) if its warm-up is likely to end within half the time that is left.
+    all rows (`nuts.tune_nuts`) if its warm-up is sure to end in time.
 
     Args:
         posterior: with data.
@@ -207,11 +207,11 @@ def _nuts_in_time(
 ) -> Tuned | None:
     """NUTS on all rows, if there is time enough for it."""
     seconds = seconds_of_nuts(posterior, coordinates.centre, num_chains)
-    if 2.0 * seconds > deadline - time.perf_counter():  # as much again for the sampling
-        account.decide("sampler", "not NUTS", f"its warm-up would take some {seconds:,.0f} s")
+    if seconds > deadline - time.perf_counter():  # mostly half of it; the rest is for sampling
+        account.decide("sampler", "not NUTS", f"its warm-up might take {seconds:,.0f} s")
         return None
     account.decide("sampler", "NUTS", "all rows, since no batch served")
-    return tune_nuts(posterior, coordinates, key, num_chains, modes)
+    return tune_nuts(posterior, coordinates, key, num_chains, modes, FEW_DOUBLINGS)
 
 
 def _agree(
