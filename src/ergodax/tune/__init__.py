@@ -6,6 +6,7 @@ from ergodax.tune.agreement import whole_temperature
 from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
+from ergodax.tune.low_rank import LowRank
 from ergodax.tune.pilot import tune
 from ergodax.tune.scale import curvature_coordinates, draws_coordinates, round_coordinates
 from ergodax.tune.step_size import StepSearch, find_step, first_step
@@ -18,6 +19,7 @@ __all__ = [
     "Advice",
     "Coordinates",
     "Inference",
+    "LowRank",
     "Plan",
     "StepSearch",
     "Tuned",
