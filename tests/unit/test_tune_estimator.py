@@ -146,3 +146,26 @@ def test_a_float32_position_stays_so_where_double_precision_is_on(name, x64):
     kernel = ex.nogin(built, 0.1)
     state, _ = kernel.step(KEY, kernel.init(KEY, at))
     assert state.position.dtype == jnp.float32
+
+
+def test_snapshots_never_pay():
+    """SVRG by the same model, whatever the noise: why it is not among the estimators.
+
+    At friction 1 a round posterior's draws at time t after a snapshot are at the mean square
+    distance 2 (1 - rho(t)) d from it, where draws about a centre are at d.
+    """
+    total, omega = 1_000_000, np.sqrt(0.75)
+    times = np.geomspace(1e-3, 30.0, 2_000)  # between snapshots, each of which is a pass
+    middle = 0.5 * (times[1:] + times[:-1])
+    rho = np.exp(-middle / 2) * (np.cos(omega * middle) + np.sin(omega * middle) / (2 * omega))
+    distance = np.append(0.0, np.cumsum(2.0 * (1.0 - rho) * np.diff(times))) / times
+    sizes = 2 ** np.arange(3, 19)[:, None]
+    for ratio in np.geomspace(1e-5, 1e3, 81):
+        top = ratio / total
+        noise = total * (total - sizes) / sizes * top * distance
+        h = np.minimum(1.0, 2 * HEAT / np.maximum(noise, 1e-30))
+        snapshots = ((estimator.OVERHEAD + 2 * sizes) * 2 / h + 2 * total / times).min()
+        others = [
+            estimator._cheapest(total, top, name, 1.0)[0] for name in COSTS if "2" not in name
+        ]
+        assert snapshots > 1.4 * min(others), (ratio, snapshots / min(others))
