@@ -135,7 +135,12 @@ def _largest(
         matvec=lambda v: np.asarray(product(v.ravel()), np.float64),
         dtype=np.float64,
     )
-    settings = {"k": min(DIRECTIONS, start.size - 1), "which": "LM", "tol": ACCURACY, "maxiter": RESTARTS}
+    settings = {
+        "k": min(DIRECTIONS, start.size - 1),
+        "which": "LM",
+        "tol": ACCURACY,
+        "maxiter": RESTARTS,
+    }
     try:
         values, vectors = scipy.sparse.linalg.eigsh(operator, v0=start, **settings)
     except scipy.sparse.linalg.ArpackNoConvergence as found:
