@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.kernel import Info, Kernel
 from ergodax.target.base import AbstractTarget
+from ergodax.tune.account import Account
 from ergodax.tune.beside import compile_beside
 from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.host import generator, on_device, split_key
@@ -127,21 +128,42 @@ def tune_nuts(
     return Tuned(kernel, coordinates, last, None, 1, 0)
 
 
-def seconds_of_nuts(target: AbstractTarget, position: PyTree, num_chains: int) -> float:
-    """What `tune_nuts` with up to seven doublings takes at most, by the time of a gradient.
+def nuts_in_time(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    account: Account,
+    key: PRNGKeyArray,
+    num_chains: int,
+    modes: Sequence[PyTree],
+    max_seconds: float,
+) -> Tuned | None:
+    """As `tune_nuts`, with trajectories of 127 leapfrogs at most; None if time is too short for it.
 
     Args:
         target: of the position.
-        position: where.
+        coordinates: round ones, as far as is known.
+        account: is told the decision.
+        key: a key of `jax.random.key`.
         num_chains: chains.
+        modes: see `tune_nuts`.
+        max_seconds: that the warm-up may take. It mostly takes half of what is foreseen.
     """
-    frozen = tree.freeze(position)
-    times = []
+    gradients = WARM_UP * 2**FEW_DOUBLINGS * num_chains
+    seconds = gradients * _seconds_of_gradient(target, coordinates.centre)
+    if seconds > max_seconds:
+        account.decide("sampler", "not NUTS", f"its warm-up might take {seconds:,.0f} s")
+        return None
+    account.decide("sampler", "NUTS", "all rows, since no batch served")
+    return tune_nuts(target, coordinates, key, num_chains, modes, FEW_DOUBLINGS)
+
+
+def _seconds_of_gradient(target: AbstractTarget, position: PyTree) -> float:
+    frozen, times = tree.freeze(position), []
     for _ in range(4):  # the first may compile
         began = time.perf_counter()
         jax.block_until_ready(potential_and_gradient(target, frozen))
         times.append(time.perf_counter() - began)
-    return min(times) * num_chains * WARM_UP * 2**FEW_DOUBLINGS
+    return min(times)
 
 
 def warm_up(

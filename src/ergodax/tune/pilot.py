@@ -24,7 +24,7 @@ from ergodax.tune.estimator import (
     choose_estimator,
 )
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.nuts import FEW_DOUBLINGS, seconds_of_nuts, tune_nuts
+from ergodax.tune.nuts import nuts_in_time
 from ergodax.tune.programs import (
     FRICTION,
     PILOT_DRAWS,
@@ -64,7 +64,7 @@ def tune(
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
     Where no batch is quiet enough, HMC on a surrogate is tried (`tune_surrogate`), and then NUTS on
-    all rows (`nuts.tune_nuts`) if its warm-up is sure to end in time.
+    all rows (`nuts.nuts_in_time`) if its warm-up is sure to end in time.
 
     Args:
         posterior: with data.
@@ -98,9 +98,8 @@ def tune(
         return tune_surrogate(posterior, place, account, key_surrogate, **settings)
 
     def nuts() -> Tuned | None:
-        return _nuts_in_time(
-            posterior, first, account, keys[-1], num_chains, modes, search.deadline
-        )
+        left = search.deadline - time.perf_counter()
+        return nuts_in_time(posterior, first, account, keys[-1], num_chains, modes, left)
 
     for number, key_run in enumerate(keys[:-1]):
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
@@ -152,7 +151,9 @@ class _Search:
     pace: float = 0.0
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
-    def run(self, plan: Plan, gradient: Any, key: PRNGKeyArray, **settings: Any) -> Any:
+    def run(
+        self, plan: Plan, gradient: Any, key: PRNGKeyArray, **settings: Any
+    ) -> BiasReport | None:
         """The report of a pilot; where it diverged none, and the next one is more careful."""
         began = time.perf_counter()
         try:
@@ -194,24 +195,6 @@ class _Search:
             share = np.sqrt(0.35 * accuracy / bound)
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
-
-
-def _nuts_in_time(
-    posterior: Posterior,
-    coordinates: Coordinates,
-    account: Account,
-    key: PRNGKeyArray,
-    num_chains: int,
-    modes: Sequence[PyTree],
-    deadline: float,
-) -> Tuned | None:
-    """NUTS on all rows, if there is time enough for it."""
-    seconds = seconds_of_nuts(posterior, coordinates.centre, num_chains)
-    if seconds > deadline - time.perf_counter():  # mostly half of it; the rest is for sampling
-        account.decide("sampler", "not NUTS", f"its warm-up might take {seconds:,.0f} s")
-        return None
-    account.decide("sampler", "NUTS", "all rows, since no batch served")
-    return tune_nuts(posterior, coordinates, key, num_chains, modes, FEW_DOUBLINGS)
 
 
 def _agree(
