@@ -11,6 +11,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh
 
 import ergodax as ex
+from ergodax.driver import loop
 from ergodax.driver.clock import Clock
 from ergodax.driver.mesh import OnMesh
 from ergodax.driver.meshes import mesh
@@ -70,6 +71,20 @@ def test_devices_change_nothing_but_rounding(name):
     alone = sample(KERNELS[name], thin=3, burn_in=5)
     close(sample(KERNELS[name], thin=3, burn_in=5, mesh=mesh(4)), alone)
     assert (alone.position["w"][0] != alone.position["w"][1]).any(), "chains are their own"
+
+
+def test_chains_that_run_one_after_another():
+    """As those do whose batches have 64 rows and columns."""
+    x = np.random.default_rng(2).normal(size=(N, 64)).astype(np.float32)
+    kernel = ex.sghmc(ex.Minibatch(posterior((x, Y)), 64), 0.01, 1.0)
+    start = {"w": jnp.zeros(64, jnp.float32)}
+    begun = loop.start(
+        kernel, lambda p: p, KEY, jax.tree.map(lambda v: v[None].repeat(8, 0), start)
+    )
+    assert begun[-1].apart
+    alone = sample(kernel, start=start)
+    for devices in (1, 4):
+        close(sample(kernel, start=start, mesh=mesh(devices)), alone)
 
 
 def test_as_many_chains_a_device_are_the_same_bits():

@@ -12,6 +12,7 @@ from jax.extend.core import jaxprs_in_params
 import ergodax as ex
 from ergodax import one_kernel
 from ergodax.driver import loop
+from ergodax.driver.ways import Way
 from ergodax.one_kernel import CALLS, KNOWN, in_one_kernel, is_small
 
 KEY = jax.random.key(5)
@@ -170,12 +171,12 @@ def test_the_steps_are_the_same(name, chains):
     """Over so few steps that rounding does not grow; a wrong operation is seen in the first."""
     kernel = kernels()[name]
     starts = jnp.full((chains, 3), 0.3)
-    keys, states, _, small = loop.start(kernel, lambda x: x, KEY, starts)
-    assert small
+    keys, states, _, way = loop.start(kernel, lambda x: x, KEY, starts)
+    assert way == Way(small=True)
     ends = []
     for choice in (False, True):
         advance = loop.PROGRAMS[choice].advance
-        where = loop.Step(kernel, choice), keys, [], states, jnp.int32(0), jnp.int32(10)
+        where = loop.Step(kernel, Way(small=choice)), keys, [], states, jnp.int32(0), jnp.int32(10)
         (after, well), text = advance(*where), advance.lower(*where).as_text()
         assert well.all() and ("xla_cpu_small_call" in text) is choice
         ends.append(after)

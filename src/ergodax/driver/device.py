@@ -33,8 +33,8 @@ class OnOneDevice:
     def start(self, key: Any, positions: PyTree) -> tuple:
         """See `loop.first_states`."""
         with errors_of_reading():
-            keys, states, row, small = loop.start(self.kernel, self.collect, key, positions)
-        self.step, self.programs = loop.Step(self.kernel, small), loop.PROGRAMS[small]
+            keys, states, row, way = loop.start(self.kernel, self.collect, key, positions)
+        self.step, self.programs = loop.Step(self.kernel, way), loop.PROGRAMS[way.small]
         return keys, states, row
 
     def advance(self, *where: Any) -> tuple:

@@ -19,21 +19,10 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import one_kernel, tree
 from ergodax.data.block import attach, detach
+from ergodax.driver.ways import Way, fill_in_turn, over_chains, way_of
 from ergodax.haste import in_haste
 
 Collect = Callable[[PyTree], PyTree]
-
-
-def over_chains(function: Callable, num_chains: int) -> Callable:
-    """Map over a leading chain axis; one chain runs without the cost of a batch of one."""
-    if num_chains > 1:
-        return eqx.filter_vmap(function)
-
-    def single(*args: Any) -> Any:
-        out = function(*jax.tree.map(lambda x: x[0], args))
-        return jax.tree.map(lambda x: x[None], out)
-
-    return single
 
 
 def first_states(
@@ -63,16 +52,16 @@ def first_states(
 
 def start_all(
     kernel: Any, collect: Collect, key: PRNGKeyArray, positions: PyTree
-) -> tuple[Key[Array, " chains"], PyTree, PyTree, bool]:
-    """What `first_states` returns, and `Step.small`, which is found here once for a program."""
+) -> tuple[Key[Array, " chains"], PyTree, PyTree, Way]:
+    """What `first_states` returns, and the way of the steps, found here once for a program."""
     keys, states, rows = first_states(kernel, collect, key, positions)
-    return keys, states, rows, step_is_small(kernel, keys, states)
+    return keys, states, rows, way_of_steps(kernel, keys, states)
 
 
-def step_is_small(kernel: Any, keys: Key[Array, " chains"], states: PyTree) -> bool:
-    """`Step.small`, for as many chains as there are states."""
+def way_of_steps(kernel: Any, keys: Key[Array, " chains"], states: PyTree) -> Way:
+    """See `way_of`, for as many chains as there are states."""
     key, state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
-    return one_kernel.is_small(_first, kernel, key, state, times=keys.shape[0])
+    return way_of(_first, (kernel, key, state), keys.shape[0])
 
 
 class Step(eqx.Module):
@@ -80,15 +69,19 @@ class Step(eqx.Module):
 
     Attributes:
         kernel: the kernel.
-        small: whether XLA shall make one piece of machine code of it (see `one_kernel`).
+        way: how it is taken.
     """
 
     kernel: Any
-    small: bool = eqx.field(static=True)
+    way: Way = eqx.field(static=True)
 
     def __call__(self, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
         """The state after, its blocks detached, and the kernel's Info."""
-        return (_in_one_kernel if self.small else _step)(self.kernel, key, blocks, state)
+        return (_in_one_kernel if self.way.small else _step)(self.kernel, key, blocks, state)
+
+    def over_chains(self, function: Callable, num_chains: int) -> Callable:
+        """See `ways.over_chains`."""
+        return over_chains(function, num_chains, apart=self.way.apart)
 
 
 @in_haste
@@ -128,7 +121,7 @@ def take_steps(
         state, well = _steps(step, key, blocks, state, first, count)
         return state, well & tree.all_finite(state.position)
 
-    return over_chains(chain, keys.shape[0])(keys, blocks, states)
+    return step.over_chains(chain, keys.shape[0])(keys, blocks, states)
 
 
 class Stretch(eqx.Module):
@@ -171,7 +164,9 @@ def make_draws(
     step, collect, stretch = what
     first, thin = stretch.first, stretch.thin
 
-    def chain(key: PRNGKeyArray, blocks: PyTree, state: Any, buffer: PyTree) -> Any:
+    def chain(chain: tuple, buffer: PyTree, *number: Any) -> Any:
+        key, blocks, state = chain
+
         def one(k: Int[Array, ""], carry: tuple) -> tuple:
             state, buffer, well = carry
             last = first + k
@@ -182,17 +177,21 @@ def make_draws(
                 well = well & fine
             state, info = step(jax.random.fold_in(key, last), blocks, state)
             row = _collected(collect, state), info
-            place = stretch.offset + k
+            place = *number, stretch.offset + k
             buffer = jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
             return state, buffer, _still(well, info)
 
         begin = (state, buffer, jnp.array(True))
         state, buffer, well = lax.fori_loop(0, stretch.count, one, begin)
-        return state, buffer, well & tree.all_finite(state.position)
+        return (state, well & tree.all_finite(state.position)), buffer
 
-    return over_chains(chain, stretch.keys.shape[0])(
-        stretch.keys, stretch.blocks, stretch.states, buffer
-    )
+    chains = stretch.keys, stretch.blocks, stretch.states
+    if step.way.apart and stretch.keys.shape[0] > 1:
+        results = stretch.states, jnp.zeros(stretch.keys.shape, bool)
+        (states, well), buffer = fill_in_turn(chain, chains, results, buffer)
+    else:
+        (states, well), buffer = over_chains(chain, stretch.keys.shape[0])(chains, buffer)
+    return states, buffer, well
 
 
 def retrace(
@@ -228,7 +227,7 @@ def retrace(
         _, done, _, info = lax.while_loop(go_on, one, begin)
         return done, info
 
-    return over_chains(chain, keys.shape[0])(keys, blocks, states)
+    return step.over_chains(chain, keys.shape[0])(keys, blocks, states)
 
 
 class Programs(NamedTuple):
@@ -241,7 +240,7 @@ class Programs(NamedTuple):
 
 
 def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, Programs]:
-    """`take_steps`, `make_draws`, `retrace`, or the like on a mesh, as programs by `Step.small`.
+    """`take_steps`, `make_draws`, `retrace`, or the like on a mesh, as programs by `Way.small`.
 
     They can't be called within another program.
     """

@@ -24,6 +24,7 @@ from ergodax.driver import loop
 from ergodax.driver.meshes import CHAINS, checked_mesh
 from ergodax.driver.parts import name_of
 from ergodax.driver.processes import Alone, Together, watched
+from ergodax.driver.ways import Way
 from ergodax.haste import in_haste
 
 EACH, SAME = PartitionSpec(CHAINS), PartitionSpec()
@@ -61,8 +62,8 @@ class OnMesh:
         self.processes.alike(_digests(given), num_chains=self.num_chains)
         each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
         with watched():
-            begun, small = _start(self.mesh, *self.placed, self._placed(key), each)
-        self.step, self.programs = loop.Step(self.placed[0], small), PROGRAMS[small]
+            begun, way = _start(self.mesh, *self.placed, self._placed(key), each)
+        self.step, self.programs = loop.Step(self.placed[0], way), PROGRAMS[way.small]
         return begun
 
     def advance(self, *where: Any) -> tuple:
@@ -198,7 +199,7 @@ def _agreed(mesh: Mesh, states: Any, well: Bool[Array, " chains"]) -> Bool[Array
 @in_haste
 def _start(
     mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTree
-) -> tuple[tuple, bool]:
+) -> tuple[tuple, Way]:
     def local(fixed: tuple, positions: PyTree) -> tuple:
         kernel, collect, key = fixed
         first = lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
@@ -206,7 +207,7 @@ def _start(
 
     begun = _on_devices(mesh, local, (kernel, collect, key), positions)
     alone = mesh.shape[DATA] == 1  # else the devices talk within a step
-    return begun, alone and loop.step_is_small(kernel, *begun[:2])
+    return begun, loop.way_of_steps(kernel, *begun[:2]) if alone else Way()
 
 
 def _take_steps(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
