@@ -164,8 +164,8 @@ def make_draws(
     step, collect, stretch = what
     first, thin = stretch.first, stretch.thin
 
-    def chain(chain: tuple, buffer: PyTree, *number: Any) -> Any:
-        key, blocks, state = chain
+    def chain(given: tuple, buffer: PyTree, *number: Any) -> Any:
+        key, blocks, state = given
 
         def one(k: Int[Array, ""], carry: tuple) -> tuple:
             state, buffer, well = carry

@@ -97,9 +97,8 @@ def _kind(coordinates: Coordinates) -> str:
         return "averaged Hessian"
     if coordinates.low_rank is None:
         return "diagonal of the Fisher information"
-    return (
-        f"curvature: a diagonal and the {coordinates.low_rank.right.shape[1]} sharpest directions"
-    )
+    count = coordinates.low_rank.right.shape[1]
+    return f"curvature: a diagonal and the sharpest {f'{count} directions' if count > 1 else 'one'}"
 
 
 def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray) -> Minimum:
