@@ -30,7 +30,7 @@ CHAINS = 32  # for the errors
 DIMENSION = 10
 DRAWS = 2_000  # of an arm in a round, for its discrepancy
 FRICTION = 1.0
-ROUNDS, CHAINS_OF_A_ROUND = 40, 4  # of `find_step`
+SEARCH = {"num_rounds": 40, "num_chains": 4, "num_steps": 500, "thin": 5}  # of `find_step`
 
 
 class Sampler(NamedTuple):
@@ -129,8 +129,11 @@ def table(name: str, sampler: Sampler, problem: Any, target: Any, options: Any) 
     add("the best arm", [best_arm], [best], 0.0)
     add("the ten-per-cent rule", [rule], [errors[rule]], 0.0)
     origin = jnp.zeros(DIMENSION)
-    chosen = [find_step(sampler.kernel, target, origin, rule, key=k).step_size for k in keys[:3]]
-    spent = ROUNDS * CHAINS_OF_A_ROUND * (500 * sampler.gradient.batch_size + 100 * target.num_data)
+    chosen = [
+        find_step(sampler.kernel, target, origin, rule, key=k, **SEARCH).step_size for k in keys[:3]
+    ]
+    read = sampler.gradient.batch_size + target.num_data / SEARCH["thin"]  # a step, on average
+    spent = read * SEARCH["num_rounds"] * SEARCH["num_chains"] * SEARCH["num_steps"]
     add("temperature, all rows", chosen, [error_of(h) for h in chosen], spent)
     for way, gradient in (("all rows", target), ("batches", sampler.gradient)):
         halved = [
