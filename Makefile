@@ -17,10 +17,10 @@ run: $(VENV)/app ## the posterior of a logistic regression on handwritten digits
 	$(BIN)/ergodax run digits
 
 test: $(VENV)/app $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
-	$(PYTEST) tests src --ignore tests/slow
+	$(PYTEST) -m "not slow" --ignore tests/slow
 
 test-slow: $(VENV)/app $(VENV)/test $(VENV)/gallery $(VENV)/browser ## Monte Carlo laws, experiments, docs
-	$(PYTEST) tests/slow
+	$(PYTEST) -m slow
 
 test-all: test test-slow ## all tests but those of `make test-torch`
 

@@ -31,6 +31,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+SLOW = ROOT / "tests" / "slow"
+LONG_RUNS = {"law", "experiments", "reproduction"}  # folders whose slow tests sample long chains
 MOST_MEMORY = 1_000  # MB of a worker, from which on compiled programs are let go
 CLEARED = {"memory": 0}  # MB that were left when programs were last let go
 
@@ -42,11 +44,16 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
+def pytest_collection_modifyitems(items):
+    """All of tests/slow is slow."""
+    for item in items:
+        if SLOW in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 def samples_for_long(item) -> bool:
-    """Whether a test runs for longer than it compiles: those marked `law` do."""
-    if item.path.parent.name == "reproduction":
-        return True
-    return item.path.parent.name == "law" and item.get_closest_marker("law") is not None
+    """Whether a test runs for longer than it compiles."""
+    return item.get_closest_marker("slow") is not None and item.path.parent.name in LONG_RUNS
 
 
 @pytest.hookimpl(tryfirst=True)

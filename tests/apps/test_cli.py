@@ -108,7 +108,7 @@ def test_launch_tells_how_the_processes_ended(monkeypatch, capfd):
     assert json.loads(out) == told
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "mnist.npz").exists(), reason="shared data are not here")
 def test_mnist_seven_against_nine(tmp_path):
     done = ergodax(

@@ -31,7 +31,7 @@ def finished(tmp_path_factory):
     return result, job.write(result, train, test, folder, "a < b"), lines
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_minibatch_posterior_agrees_with_the_reference(finished):
     # Four coefficients, two functionals each; z = 5 leaves 5e-6 for a false alarm. The bias of
     # a step with 10% of heating before compensation is far below the allowance of 0.05 sd.
@@ -43,7 +43,7 @@ def test_minibatch_posterior_agrees_with_the_reference(finished):
     assert np.all(np.abs(table["sd_ratio"] - 1) < error + 0.05)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_uncompensated_noise_is_seen(finished):
     """Negative control: at a step where noise heats by 40%, dropping compensation shows."""
     train, test = tables.prepare(synthetic(1000, 1), synthetic(500, 2))

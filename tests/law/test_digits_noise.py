@@ -16,7 +16,7 @@ MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 BATCH, CHAINS, STEPS = 100, 8, 400
 
 pytestmark = [
-    pytest.mark.law,
+    pytest.mark.slow,
     pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here"),
 ]
 

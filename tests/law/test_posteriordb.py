@@ -14,7 +14,7 @@ from law.posteriordb_models import MODELS
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "posteriordb"
 pytestmark = [
-    pytest.mark.law,
+    pytest.mark.slow,
     pytest.mark.skipif(not FOLDER.exists(), reason="the reference draws are not here"),
 ]
 ERRORS = 5.0  # standard errors of both: a false alarm in a million figures

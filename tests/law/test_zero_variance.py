@@ -17,7 +17,7 @@ from scipy import stats
 import ergodax as ex
 from ergodax.postprocess import gradients, zero_variance
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 N, D, REPEATS = 10_000, 10, 24
