@@ -154,7 +154,6 @@ def euler_maruyama(
         step_size: h.
         temperature: T; the chain samples exp(-H / T).
     """
-
     h, T = jnp.float32(step_size), jnp.float32(temperature)
 
     def init(key: Array, position: Array) -> State:
@@ -258,7 +257,7 @@ def main() -> None:
     """The posterior of a logistic regression, compared with the coefficients it was made from."""
     key_rows, key_noise, key = jax.random.split(jax.random.key(0), 3)
     truth = jnp.array([1.0, -0.5, 0.0])
-    x = jax.random.normal(key_rows, (10_000, 3))
+    x = jax.random.normal(key_rows, (1_000, 3))
     y = jax.random.bernoulli(key_noise, jax.nn.sigmoid(x @ truth)).astype(jnp.float32)
     gradient = Minibatch(
         log_prior=lambda w: -0.5 * jnp.sum(w**2) / 100.0,
@@ -266,7 +265,7 @@ def main() -> None:
         data=(x, y),
         batch_size=100,
     )
-    kernel = euler_maruyama(sghmc(friction=100.0), gradient, step_size=1e-3)
+    kernel = euler_maruyama(sghmc(friction=30.0), gradient, step_size=1e-3)
     draws = sample(kernel, jnp.zeros(3), 20_000, key=key, num_chains=4)[:, 2_000:]
     print("made from", truth)
     print("mean     ", draws.mean((0, 1)))

@@ -3,7 +3,6 @@
 import importlib.util
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
