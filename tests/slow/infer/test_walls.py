@@ -10,7 +10,6 @@ import importlib
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.optimize
 import scipy.special
 
@@ -23,12 +22,6 @@ ERRORS = 5.0
 CENTRE = np.array([1.0, -0.5])
 ACROSS = np.array([0.447, 0.894])  # the direction in which the walls stand
 ROWS, DISTINCT = 20_000, 400
-
-
-@pytest.fixture(autouse=True, scope="module")
-def haste(compilation):
-    """These runs take less time than their programs take to compile with all optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
 
 
 def table(walls, steepness, rows=ROWS):

@@ -22,12 +22,6 @@ KEY = jax.random.key(20261121)
 ERRORS = 5.0
 
 
-@pytest.fixture(autouse=True, scope="module")
-def haste(compilation):
-    """These runs take less time than their programs take to compile with all optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-
-
 def run(target, init, **options):
     return infer(target, init, **{"key": KEY, "progress": False} | options)
 

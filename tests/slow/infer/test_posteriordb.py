@@ -10,20 +10,14 @@ import pytest
 import ergodax as ex
 from ergodax.tune.account import error_table
 from ergodax.tune.infer import infer
-from law.posteriordb_models import MODELS
+from slow.infer.posteriordb_models import MODELS
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "posteriordb"
+FOLDER = Path(__file__).resolve().parents[4] / "shared" / "data" / "posteriordb"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not FOLDER.exists(), reason="the reference draws are not here"),
 ]
 ERRORS = 5.0  # standard errors of both: a false alarm in a million figures
-
-
-@pytest.fixture(autouse=True)
-def haste():
-    """These runs take less time than their programs take to compile with all optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
 
 
 SCHOOLS = next(name for name in MODELS if "eight_schools" in name)
