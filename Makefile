@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: help run test test-torch lint docs bench clean
+.PHONY: help run test test-torch lint docs bench gallery clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -46,6 +46,9 @@ docs: .venv/app .venv/docs ## the documentation, into site/
 
 bench: .venv/app .venv/bench ## microseconds a step beside a hand-written loop and BlackJAX
 	$(BIN)/python -m benchmarks.run
+
+gallery: .venv/app .venv/gallery ## the interactive pages, in the browser
+	$(BIN)/python -m gallery
 
 clean: ## remove the environment and everything built
 	rm -rf .venv .venv-torch site runs build dist .ruff_cache .pytest_cache

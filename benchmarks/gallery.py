@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tests.gallery import browser, server
-
 from benchmarks import environment
 from benchmarks.report import Table
-from ergodax.gallery.pages import FIGURES
+from gallery import headless
+from gallery.pages import FIGURES
 
 QUIET = 1.0  # seconds without a change after which a picture is drawn; not counted
 SLUGS = [figure.slug for figure in FIGURES]
@@ -38,12 +37,12 @@ def main() -> None:
     if options.moves < 1:
         parser.error(f"--moves must be at least 1, not {options.moves}.")
     lacks = [n for n in ("marimo", "playwright") if importlib.util.find_spec(n) is None]
-    if browser.executable() is None:
+    if headless.executable() is None:
         lacks.append("Chromium (sh tools/browser.sh)")
     if lacks:
         parser.exit(2, f"error: needs {' and '.join(lacks)}\n")
     print("\n".join(f"{name:>12}: {value}" for name, value in environment.describe().items()))
-    with server.running() as address, browser.chromium() as chromium:
+    with headless.running() as address, headless.chromium() as chromium:
         measured = {
             slug: _measured(chromium, f"{address}/{slug}/", options.moves) for slug in options.pages
         }
@@ -77,9 +76,9 @@ def _measured(chromium: Any, address: str, most: int) -> tuple[float, float, lis
     return first, again, moves
 
 
-def _open(chromium: Any, address: str) -> tuple[browser.Page, float]:
+def _open(chromium: Any, address: str) -> tuple[headless.Page, float]:
     begin = time.perf_counter()
-    opened = browser.Page(chromium, address)
+    opened = headless.Page(chromium, address)
     return opened, _last_change(opened, "") - begin
 
 
@@ -97,7 +96,7 @@ def _numbers(slider: Any) -> list[float]:
     return [float(slider.get_attribute(name)) for name in names]
 
 
-def _last_change(opened: browser.Page, before: str) -> float:
+def _last_change(opened: headless.Page, before: str) -> float:
     """When the pictures, which were `before`, were last drawn; returns when they stay so."""
     last, when = before, time.perf_counter()
 

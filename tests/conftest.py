@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-install_import_hook("ergodax", "beartype.beartype")
+install_import_hook(["ergodax", "gallery"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 if importlib.util.find_spec("altair") is None:
     pytest.skip("needs altair", allow_module_level=True)
 
-from ergodax.gallery import charts, theme
+from gallery import charts, theme
 
 TABLE = pd.DataFrame({"step": [1.0, 2.0] * 2, "error": [1.0, 0.5, 2.0, 1.0], "of": [*"aabb"]})
 

@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="How much friction")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, marks, pages
-    from ergodax.gallery.figures import friction
+    from gallery import charts, marks, pages
+    from gallery.figures import friction
 
     return charts, friction, marks, mo, pages
 

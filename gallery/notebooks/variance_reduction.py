@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Gradients with less noise")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, marks, pages
-    from ergodax.gallery.figures import variance_reduction
+    from gallery import charts, marks, pages
+    from gallery.figures import variance_reduction
 
     return charts, marks, mo, pages, variance_reduction
 

@@ -11,8 +11,8 @@ import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import ergodax as ex
-from ergodax.gallery.figures import tables
-from ergodax.gallery.figures.chains import Chains, draw
+from gallery.figures import tables
+from gallery.figures.chains import Chains, draw
 
 CHAINS, STEPS, BURN_IN, SHOWN = 64, 1500, 200, 700
 TARGET = ex.targets.banana()

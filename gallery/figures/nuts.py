@@ -18,9 +18,7 @@ from jaxtyping import Array, Float
 
 import ergodax as ex
 from ergodax import tune
-from ergodax.gallery.figures.logistic import Exact, exact_moments, make_data
-from ergodax.tune import nuts
-from ergodax.tune.pilot import in_round
+from gallery.figures.logistic import Exact, exact_moments, make_data
 
 ROWS = 1000  # different ones
 SIZES = (1000, 3000, 10_000, 30_000, 100_000)  # N
@@ -208,7 +206,7 @@ def _by_nogin(num_data: int, seed: int) -> Run:
     if plan.covariance.ndim == 2:  # turned so that the noise of each coordinate is its own
         values, vectors = np.linalg.eigh(plan.covariance)
         coordinates = coordinates.moved(np.zeros(2), vectors)
-        target = in_round(posterior(num_data), coordinates)
+        target = _inside(posterior(num_data), coordinates)
         plan = dataclasses.replace(plan, covariance=np.maximum(values, 0.0))
     samples = ex.sample(
         ex.nogin(plan.build(target), plan.step_size, 1.0),
@@ -230,7 +228,7 @@ def _by_nuts(num_data: int, seed: int) -> Run:
     key_warm, key = jax.random.split(jax.random.key(seed))
     coordinates, target = _round(num_data)
     starts = jnp.zeros((CHAINS, 2))
-    kernel, starts = nuts.warm_up(target, starts, WARM_UP, key=key_warm, dense=False)
+    kernel, starts = tune.warm_up(target, starts, WARM_UP, key=key_warm, dense=False)
     samples = ex.sample(
         kernel,
         positions=starts,
@@ -250,7 +248,13 @@ def _round(num_data: int) -> tuple[tune.Coordinates, ex.Posterior]:
     """Coordinates in which the posterior is round, and the posterior in them."""
     target = posterior(num_data)
     coordinates = tune.round_coordinates(target, _mode(num_data), key=jax.random.key(0))
-    return coordinates, in_round(target, coordinates)
+    return coordinates, _inside(target, coordinates)
+
+
+def _inside(target: ex.Posterior, coordinates: tune.Coordinates) -> ex.Posterior:
+    inner = tune.in_coordinates(target, coordinates)
+    assert isinstance(inner, ex.Posterior)
+    return inner
 
 
 def _log_prior(w: Float[Array, " 2"]) -> Float[Array, ""]:

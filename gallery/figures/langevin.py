@@ -10,12 +10,11 @@ import pandas as pd
 from jaxtyping import Float
 
 import ergodax as ex
-from ergodax.gallery.figures import tables
-from ergodax.gallery.figures.chains import Chains, draw
-from ergodax.verify.grid import Axis
+from gallery.figures import tables
+from gallery.figures.chains import Chains, draw
 
 CHAINS, STEPS, SHOWN = 64, 2000, 2
-AXIS = Axis(-5.0, 5.0, 250)
+AXIS = ex.verify.Axis(-5.0, 5.0, 250)
 START = -1.0
 TARGETS = {
     "double well": ex.targets.double_well(1.5),
@@ -120,7 +119,7 @@ def _law(target: str, step_size: float, temperature: float) -> Float[np.ndarray,
     x, half = AXIS.centres, AXIS.points // 2
     thrown = (x > 1.0) & (step_size * np.abs(_force(target)) > 2.0 * np.abs(x))
     cells = int(np.argmax(thrown)) - half if thrown.any() else half
-    axis = Axis(-cells * AXIS.width, cells * AXIS.width, 2 * cells)
+    axis = ex.verify.Axis(-cells * AXIS.width, cells * AXIS.width, 2 * cells)
     wells = TARGETS[target]
     try:
         law = ex.verify.transition_law(

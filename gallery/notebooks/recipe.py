@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Two matrices make a sampler")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, pages
-    from ergodax.gallery.figures import recipe
+    from gallery import charts, pages
+    from gallery.figures import recipe
 
     return charts, mo, pages, recipe
 

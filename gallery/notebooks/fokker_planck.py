@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="A law that moves")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, pages
-    from ergodax.gallery.figures import fokker_planck
+    from gallery import charts, pages
+    from gallery.figures import fokker_planck
 
     return charts, fokker_planck, mo, pages
 

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from scipy import stats
 
 import ergodax as ex
-from ergodax.gallery.figures import tables
-from ergodax.gallery.figures.momentum_law import Law
-from ergodax.gallery.figures.sweep import side_by_side
+from gallery.figures import tables
+from gallery.figures.momentum_law import Law
+from gallery.figures.sweep import side_by_side
 
 LEAST, MOST = 0.1, 12.0  # friction
 FRICTIONS = np.geomspace(LEAST, MOST, 13)  # of the chains in the picture of errors

@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Stochastic gradients and decreasing 
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, pages
-    from ergodax.gallery.figures import sgld
+    from gallery import charts, pages
+    from gallery.figures import sgld
 
     return charts, mo, pages, sgld
 

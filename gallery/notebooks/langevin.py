@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Langevin dynamics between two wells"
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, pages
-    from ergodax.gallery.figures import langevin
+    from gallery import charts, pages
+    from gallery.figures import langevin
 
     return charts, langevin, mo, pages
 

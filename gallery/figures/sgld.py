@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from scipy import stats
 
 import ergodax as ex
-from ergodax.gallery.figures import tables
+from gallery.figures import tables
 
 ROWS, PRIOR_SD = 1024, 10.0
 CHAINS, STEPS, SHOWN = 32, 2000, 800

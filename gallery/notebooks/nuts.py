@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Beside NUTS")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, marks, pages
-    from ergodax.gallery.figures import nuts
+    from gallery import charts, marks, pages
+    from gallery.figures import nuts
 
     return charts, marks, mo, nuts, pages
 

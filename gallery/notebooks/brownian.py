@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Brownian paths")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, pages
-    from ergodax.gallery.figures import brownian
+    from gallery import charts, pages
+    from gallery.figures import brownian
 
     return brownian, charts, mo, pages
 

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from ergodax.gallery import charts
+from gallery import charts
 
 
 def upright(x: str, at: float, *, colour: str = charts.GREY) -> alt.Chart:

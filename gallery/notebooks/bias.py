@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Bias, variance and the step size")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, marks, pages
-    from ergodax.gallery.figures import bias
+    from gallery import charts, marks, pages
+    from gallery.figures import bias
 
     return bias, charts, marks, mo, pages
 

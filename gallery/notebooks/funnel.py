@@ -10,8 +10,8 @@ app = marimo.App(width="medium", app_title="Into the neck of the funnel")
 def _imports():
     import marimo as mo
 
-    from ergodax.gallery import charts, marks, pages
-    from ergodax.gallery.figures import funnel
+    from gallery import charts, marks, pages
+    from gallery.figures import funnel
 
     return charts, funnel, marks, mo, pages
 

@@ -1,17 +1,64 @@
-"""A page of the gallery in a headless browser, and what went wrong on it."""
+"""The gallery seen from outside: its server in a process, its pages in a headless browser.
 
+For tests, for the timing of sliders and for the pictures of the documentation.
+"""
+
+import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+GALLERY = "from gallery.serve import serve; serve(0, open_browser=False)"
+WINDOW = {"width": 1200, "height": 1600}
 PATIENCE = 180.0  # seconds: the first run of a figure compiles, on CI beside other tests
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PICTURE = ".vega-embed canvas, .vega-embed svg"
 ERROR = "An internal error occurred"  # what a page says where a cell has failed
 CONTENTS = "es => es.map(e => e.tagName == 'CANVAS' ? e.toDataURL() : e.outerHTML).join()"
+
+
+@contextmanager
+def started(program: str = GALLERY) -> Iterator[tuple[subprocess.Popen, str]]:
+    """The process, and the address that it prints when it listens; it does not outlive the block.
+
+    Args:
+        program: in Python.
+    """
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }  # fmt: skip
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found, "the server did not start"
+            yield process, found.group().rstrip("/")
+        finally:
+            process.kill()
+
+
+def interrupted(process: subprocess.Popen) -> int:
+    """The status with which it ends after Ctrl-C."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(60)
+
+
+@contextmanager
+def running(program: str = GALLERY) -> Iterator[str]:
+    """The address of a server, which is interrupted at the end."""
+    with started(program) as (process, address):
+        yield address
+        interrupted(process)
 
 
 def executable() -> str | None:
@@ -36,12 +83,13 @@ class Page:
     Args:
         browser: of `chromium`.
         address: of the page.
+        window: its width and height.
     """
 
-    def __init__(self, browser: Any, address: str) -> None:
+    def __init__(self, browser: Any, address: str, window: dict[str, int] = WINDOW) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self.page = browser.new_page(viewport={"width": 1200, "height": 1600})
+        self.page = browser.new_page(viewport=window)
         self.page.set_default_timeout(1e3 * PATIENCE)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

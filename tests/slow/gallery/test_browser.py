@@ -4,12 +4,11 @@ import importlib.util
 
 import pytest
 
-from ergodax.gallery.pages import FIGURES
-from gallery import browser as browsers
-from gallery import server
+from gallery import headless
+from gallery.pages import FIGURES
 
 LACKS = [n for n in ("marimo", "altair", "playwright") if importlib.util.find_spec(n) is None]
-if browsers.executable() is None:
+if headless.executable() is None:
     LACKS.append("a browser")
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs {' and '.join(LACKS)}")
 
@@ -22,7 +21,7 @@ def _():
 """
 SERVE_BROKEN = """
 from pathlib import Path
-from ergodax.gallery import pages, serve
+from gallery import pages, serve
 pages.NOTEBOOKS = Path(%r)
 serve.FIGURES = (pages.Figure("broken", "Broken", "Divides by zero."),)
 serve.serve(0, open_browser=False)
@@ -31,19 +30,19 @@ serve.serve(0, open_browser=False)
 
 @pytest.fixture(scope="module")
 def address():
-    with server.running() as address:
+    with headless.running() as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    with browsers.chromium() as browser:
+    with headless.chromium() as browser:
         yield browser
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.slug)
 def test_a_slider_changes_the_picture(figure, address, chromium):
-    opened = browsers.Page(chromium, f"{address}/{figure.slug}/")
+    opened = headless.Page(chromium, f"{address}/{figure.slug}/")
     before = opened.settled()
     slider = opened.page.get_by_role("slider").first
     value = slider.get_attribute("aria-valuenow")
@@ -58,7 +57,7 @@ def test_a_slider_changes_the_picture(figure, address, chromium):
 
 
 def test_the_index_links_to_every_figure(address, chromium):
-    opened = browsers.Page(chromium, address)
+    opened = headless.Page(chromium, address)
     links = opened.page.get_by_role("link").evaluate_all("es => es.map(e => e.href)")
     assert links == [f"{address}/{figure.slug}/" for figure in FIGURES]
     opened.page.get_by_role("link", name=FIGURES[1].title).click()
@@ -72,9 +71,9 @@ def test_the_index_links_to_every_figure(address, chromium):
 
 def test_a_cell_that_fails_is_seen(tmp_path, chromium):
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
-    with server.running(SERVE_BROKEN % str(tmp_path)) as address:
-        opened = browsers.Page(chromium, f"{address}/broken/")
-        opened.page.get_by_text(browsers.ERROR).first.wait_for()
+    with headless.running(SERVE_BROKEN % str(tmp_path)) as address:
+        opened = headless.Page(chromium, f"{address}/broken/")
+        opened.page.get_by_text(headless.ERROR).first.wait_for()
         with pytest.raises(AssertionError):
             opened.settled()
         assert opened.complaints
@@ -82,7 +81,7 @@ def test_a_cell_that_fails_is_seen(tmp_path, chromium):
 
 
 def test_a_request_to_another_host_is_seen(address, chromium):
-    opened = browsers.Page(chromium, address)
+    opened = headless.Page(chromium, address)
     opened.page.route("http://elsewhere.example/**", lambda route: route.abort())
     opened.page.evaluate("fetch('http://elsewhere.example/font').catch(() => 0)")
     assert opened.elsewhere() == ["http://elsewhere.example/font"]

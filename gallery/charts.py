@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from ergodax.gallery.theme import (
+from gallery.theme import (
     BLUE,
     EXACT,
     GREEN,

@@ -7,15 +7,20 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import marimo
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
-from ergodax.gallery.pages import FIGURES, find
+from gallery.pages import FIGURES, find
 
 STYLE = """
 body { font: 16px/1.5 "PT Sans", Helvetica, Arial, sans-serif; color: #1d1d1f;
@@ -27,8 +32,46 @@ a:hover { text-decoration: underline; }
 """
 
 
-def application() -> Starlette:
-    """The ASGI application: the index at /, each figure at /SLUG/."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class OwnPages:
+    """Middleware that refuses requests made by another site's page.
+
+    A browser names the site of the page in Origin, which must be the Host that is asked. On the
+    loopback address Host itself must be a loopback name, lest a foreign name resolve to it.
+
+    Args:
+        app: what answers the other requests.
+        host: the address that the server listens on.
+    """
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self.app, self.local = app, host in LOOPBACK
+
+    def allows(self, headers: Headers) -> bool:
+        """Whether Host and Origin are the server's own."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        named = not self.local or urlsplit(f"//{host}").hostname in LOOPBACK
+        return named and (origin is None or urlsplit(origin).netloc == host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 403, or close the WebSocket, where the request is not allowed."""
+        if scope["type"] == "lifespan" or self.allows(Headers(scope=scope)):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).close(1008)
+        else:
+            answer = PlainTextResponse("This page is not the gallery's own.", 403)
+            await answer(scope, receive, send)
+
+
+def application(host: str = "127.0.0.1") -> Starlette:
+    """The ASGI application: the index at /, each figure at /SLUG/.
+
+    Args:
+        host: the address that it listens on.
+    """
     builder = marimo.create_asgi_app(quiet=True)
     for figure in FIGURES:
         builder = builder.with_app(path=f"/{figure.slug}", root=str(figure.notebook))
@@ -42,7 +85,11 @@ def application() -> Starlette:
                 mounted: Any = route.app
                 await mounted.state.session_manager.shutdown()
 
-    return Starlette(routes=[Route("/", index), Mount("/", notebooks)], lifespan=lifespan)
+    return Starlette(
+        routes=[Route("/", index), Mount("/", notebooks)],
+        middleware=[Middleware(OwnPages, host=host)],
+        lifespan=lifespan,
+    )
 
 
 def index(request: Request) -> HTMLResponse:
@@ -89,7 +136,7 @@ def serve(
             f"can't listen on port {port} of {host}: {error}. Try --port 0, for any that is free."
         ) from error
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
-    server = uvicorn.Server(uvicorn.Config(application(), **settings))
+    server = uvicorn.Server(uvicorn.Config(application(host), **settings))
     address = f"http://{host}:{listening.getsockname()[1]}/{path}"
     print(f"gallery: {address} (Ctrl-C ends it)", flush=True)
     if open_browser:  # in a thread, since some browsers return only when they are closed

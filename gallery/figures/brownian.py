@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Array, Float
 
 import ergodax as ex
-from ergodax.gallery.figures import tables
+from gallery.figures import tables
 
 PATHS, STEPS = 256, 512
 DRAWN, SHOWN = 40, 128  # paths in a picture, and points of each

@@ -10,11 +10,10 @@ from jaxtyping import Float
 from scipy import stats
 
 import ergodax as ex
-from ergodax.gallery.figures import tables
-from ergodax.verify.grid import Axis
+from gallery.figures import tables
 
 CHAINS, STEPS = 4096, 256
-AXIS = Axis(-6.075, 6.075, 243)  # a start at a multiple of 0.05 is the centre of a cell
+AXIS = ex.verify.Axis(-6.075, 6.075, 243)  # a start at a multiple of 0.05 is the centre of a cell
 TIMES, COARSE = 40, 3  # columns of the picture of the law, and cells of the grid to one of its rows
 TARGET = ex.targets.gaussian(0.0, 1.0)
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 import ergodax as ex
 from ergodax.apps.reproduce.funnel import Enduring, inverse_metric
-from ergodax.gallery.figures import tables
+from gallery.figures import tables
 
 CHAINS, NECK = 64, -2.0
 STEPS, THIN = 8000, 8  # of the Langevin samplers
