@@ -1,4 +1,4 @@
-"""The runs that are put through the drills: small models, real storage."""
+"""The runs that are killed: small models, real storage."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +10,8 @@ import numpy as np
 
 import ergodax as ex
 
+ROOT = Path(__file__).parents[2]
+RETURNED = "returned.npz"  # beside the folder of the checkpoint: the Samples of a finished run
 ROWS, COLUMNS = 20_000, 5
 CHAINS = 2
 SAVE_EVERY = 0.02  # seconds, so that many of the kills fall into the writing of files
