@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Bias, variance and the step size")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, marks, pages
+    from gallery import charts, pages
     from gallery.figures import bias
 
-    return bias, charts, marks, mo, pages
+    return bias, charts, mo, pages
 
 
 @app.cell
@@ -70,31 +70,31 @@ def _compute(again, batch, bias, step):
 
 
 @app.cell
-def _picture(batch, bias, charts, length, marks, mo, quantity, result):
+def _picture(batch, bias, charts, length, mo, quantity, result):
     what, steps = quantity.value, length.value
     parts = {"total": charts.EXACT, "spread": charts.BLUE, "bias": charts.ORANGE}
     log = {"log_x": True, "log_y": True, "x_range": (0.9 * bias.LEAST, 1.1 * bias.MOST)}
     exact, measured = result.by_step(steps, what), result.measured_by_step(steps, what)
-    log["y_range"] = marks.room(exact["error"], measured["error"])
+    log["y_range"] = charts.room(exact["error"], measured["error"])
     by_step = (
         charts.lines(
             exact, "step size", "error", "part", colours=parts, **log,
             title=f"Error of the {what} after {steps} steps",
         )
         + charts.points(measured, "step size", "error", colours=charts.GREY, size=50.0, **log)
-        + marks.upright("step size", result.step)
+        + charts.upright("step size", result.step)
     )  # fmt: skip
     log["x_range"] = (0.9 * bias.SHORTEST, 1.1 * bias.LONGEST)
     colours = {"this step size": charts.EXACT, "best for each length": charts.GREEN}
     exact, measured = result.by_length(what), result.measured_by_length(what)
-    log["y_range"] = marks.room(exact["error"], measured["error"])
+    log["y_range"] = charts.room(exact["error"], measured["error"])
     by_length = (
         charts.lines(
             exact, "steps", "error", "with", colours=colours, dashed=["best for each length"],
             **log, title=f"Error at step size {result.step:g}",
         )
         + charts.points(measured, "steps", "error", colours=charts.GREY, size=50.0, **log)
-        + marks.upright("steps", steps)
+        + charts.upright("steps", steps)
     )  # fmt: skip
     found, error = result.measured_bias()
     mo.vstack(

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="How much friction")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, marks, pages
+    from gallery import charts, pages
     from gallery.figures import friction
 
-    return charts, friction, marks, mo, pages
+    return charts, friction, mo, pages
 
 
 @app.cell
@@ -63,7 +63,7 @@ def _compute(again, friction, noise, rate, step):
 
 
 @app.cell
-def _picture(charts, friction, marks, mo, result):
+def _picture(charts, friction, mo, result):
     ends = (0.9 * friction.LEAST, 1.1 * friction.MOST)
     colours = {
         friction.COMPENSATED: charts.BLUE,
@@ -73,16 +73,16 @@ def _picture(charts, friction, marks, mo, result):
     kinds = {"mean": charts.GREEN, "variance": charts.PURPLE}
     log = {"log_x": True, "log_y": True, "x_range": ends}
     exact, measured = result.exact_errors(), result.measured_errors()
-    log["y_range"] = marks.room(exact["error"], measured["error"])
+    log["y_range"] = charts.room(exact["error"], measured["error"])
     errors = charts.lines(
         exact, "friction", "error", "sampler", colours=colours, **log,
         title=f"Error of the variance after {friction.STEPS} steps",
     ) + charts.points(measured, "friction", "error", "sampler", colours=colours, **log)  # fmt: skip
     if ends[0] < result.least_friction < ends[1]:
-        errors = errors + marks.upright("friction", result.least_friction)
+        errors = errors + charts.upright("friction", result.least_friction)
     wait = "steps to an effective draw"
     exact, measured = result.exact_times(), result.measured_times()
-    log["y_range"] = marks.room(exact[wait], measured[wait])
+    log["y_range"] = charts.room(exact[wait], measured[wait])
     times = charts.lines(
         exact, "friction", wait, "of", colours=kinds, **log,
         title="Autocorrelation time, compensated",

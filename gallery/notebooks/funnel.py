@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Into the neck of the funnel")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, marks, pages
+    from gallery import charts, pages
     from gallery.figures import funnel
 
-    return charts, funnel, marks, mo, pages
+    return charts, funnel, mo, pages
 
 
 @app.cell
@@ -60,7 +60,7 @@ def _compute(again, funnel, step, width):
 
 
 @app.cell
-def _picture(charts, funnel, marks, mo, result):
+def _picture(charts, funnel, mo, result):
     colours = {
         "exact": charts.EXACT, funnel.SGLD: charts.ORANGE, funnel.SGRLD: charts.BLUE,
         funnel.RMHMC: charts.GREEN,
@@ -76,7 +76,7 @@ def _picture(charts, funnel, marks, mo, result):
             result.cloud(name), "x", "v", colours=colours[name], size=8.0, opacity=0.5,
             y_range=(-edge, edge), title=name,
         )  # fmt: skip
-        both = marks.symmetric_log(dots, "x", (-widest, widest), 0.1) + outline
+        both = charts.symmetric_log(dots, "x", (-widest, widest), 0.1) + outline
         if name == funnel.SGLD and result.unstable > -edge:
             both = both + charts.lines(
                 result.unstable_line(), "x", "v", colours=charts.GREY, width=1.5
@@ -87,7 +87,7 @@ def _picture(charts, funnel, marks, mo, result):
     top = 1.08 * float(densities["density"].max())
     laws = charts.lines(
         densities, "v", "density", "sampler", colours=colours, y_range=(0.0, top), title="Law of v"
-    ) + marks.upright("v", funnel.NECK)
+    ) + charts.upright("v", funnel.NECK)
     rows = "\n".join(
         f"| {row['sampler']} | {row['P(v < -2)']:.4f} ± {row['standard error']:.4f} "
         f"| {100 * row['chains that diverged']:.0f}% | {row['gradients a chain']:,.0f} |"

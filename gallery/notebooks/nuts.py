@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Beside NUTS")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, marks, pages
+    from gallery import charts, pages
     from gallery.figures import nuts
 
-    return charts, marks, mo, nuts, pages
+    return charts, mo, nuts, pages
 
 
 @app.cell
@@ -61,7 +61,7 @@ def _compute(again, nuts, size, step):
 
 
 @app.cell
-def _picture(charts, marks, mo, nuts, result):
+def _picture(charts, mo, nuts, result):
     colours = {
         "exact": charts.EXACT, nuts.SGLD: charts.ORANGE, nuts.NOGIN: charts.BLUE,
         nuts.NUTS: charts.GREEN,
@@ -75,7 +75,7 @@ def _picture(charts, marks, mo, nuts, result):
             result.cloud(name), "intercept", "slope", colours=colours[name], size=7.0, opacity=0.3
         )
     table = result.table()
-    price = marks.named_bars(
+    price = charts.named_bars(
         table, "effective draws a pass", "sampler", colours=colours,
         title="Effective draws for a pass over the data",
     )  # fmt: skip

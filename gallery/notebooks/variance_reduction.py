@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Gradients with less noise")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, marks, pages
+    from gallery import charts, pages
     from gallery.figures import variance_reduction
 
-    return charts, marks, mo, pages, variance_reduction
+    return charts, mo, pages, variance_reduction
 
 
 @app.cell
@@ -55,7 +55,7 @@ def _controls(mo, variance_reduction):
 
 
 @app.cell
-def _picture(again, batch, charts, distance, marks, mo, period, step, variance_reduction):
+def _picture(again, batch, charts, distance, mo, period, step, variance_reduction):
     result = variance_reduction.run(
         batch.value, step.value, period.value, float(distance.value), again.value
     )
@@ -67,7 +67,7 @@ def _picture(again, batch, charts, distance, marks, mo, period, step, variance_r
     noise = result.noise()
     along = charts.lines(
         noise, "step", "variance of the gradient", "estimator", colours=colours, log_y=True,
-        y_range=marks.room(noise["variance of the gradient"]), width=1.5,
+        y_range=charts.room(noise["variance of the gradient"]), width=1.5,
         title="Noise, in units of a plain batch at the mode",
     )  # fmt: skip
     laws = charts.lines(
