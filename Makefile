@@ -45,7 +45,7 @@ docs: .venv/app .venv/docs ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
 
 bench: .venv/app .venv/bench ## microseconds a step beside a hand-written loop and BlackJAX
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks steps
 
 gallery: .venv/app .venv/gallery ## the interactive pages, in the browser
 	$(BIN)/python -m gallery

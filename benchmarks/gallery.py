@@ -1,4 +1,4 @@
-"""How soon a page of the gallery follows its sliders: `python -m benchmarks.gallery`.
+"""How soon a page of the gallery follows its sliders: `python -m benchmarks gallery`.
 
 The gallery is served by a process of its own, and its pages are opened one after the other in
 Chromium without a window. A slider is moved by a key, each time to a value at which it has not
@@ -9,7 +9,7 @@ import argparse
 import importlib.util
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks import environment
@@ -17,6 +17,7 @@ from benchmarks.report import Table
 from gallery import headless
 from gallery.pages import FIGURES
 
+DESCRIPTION = "How soon a page of the gallery follows its sliders."
 QUIET = 1.0  # seconds without a change after which a picture is drawn; not counted
 SLUGS = [figure.slug for figure in FIGURES]
 NOTES = [
@@ -25,15 +26,15 @@ NOTES = [
 ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print what it was measured on and, when all pages are done, the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser("python -m benchmarks gallery", description=DESCRIPTION)
     names = f"of {', '.join(SLUGS)} (all)"
     parser.add_argument(
         "--pages", nargs="+", choices=SLUGS, default=SLUGS, metavar="PAGE", help=names
     )
     parser.add_argument("--moves", type=int, default=5, help="of the sliders of each page (5)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.moves < 1:
         parser.error(f"--moves must be at least 1, not {options.moves}.")
     lacks = [n for n in ("marimo", "playwright") if importlib.util.find_spec(n) is None]
@@ -109,7 +110,3 @@ def _last_change(opened: headless.Page, before: str) -> float:
 
     opened.until(drawn, "the picture stays as it was")
     return when
-
-
-if __name__ == "__main__":
-    main()

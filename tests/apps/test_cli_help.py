@@ -54,7 +54,7 @@ def with_option(tokens, *more):
 
 def test_the_commands_are_those_of_the_documentation():
     groups = {"run", "reproduce", "network", "verify"}
-    words = {"infer", "advise", "compare", "lda", "launch"}
+    words = {"infer", "advise", "lda", "launch"}
     assert {name for name in COMMANDS if " " not in name} == groups | words
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
     for name in LEAVES:

@@ -9,7 +9,6 @@ from rich.markup import escape
 
 from ergodax import __version__
 from ergodax.cli.advise import advise
-from ergodax.cli.compare import compare
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
 from ergodax.cli.lda import lda
@@ -37,7 +36,6 @@ app.command(run_app)
 app.command(infer)
 app.command(advise)
 app.command(verify_app)
-app.command(compare)
 app.command(lda)
 app.command(launch)
 app.command(network_app)

@@ -1,7 +1,9 @@
-"""The NUTS of other libraries, each with its times and its errors."""
+"""Who is compared, and what is measured of each: `infer`, and the NUTS of other libraries."""
 
+import dataclasses
 import functools
 import importlib.util
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,19 +13,179 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ergodax.apps.compare_measure import (
-    CHAINS,
-    Limits,
-    Measured,
-    least_ess,
-    measured,
-    until_goal,
-)
-from ergodax.apps.compare_problem import Problem, is_large, log_density, size
+import ergodax as ex
+from benchmarks.nuts.problem import Problem, is_large, log_density, size
+from ergodax import tune
 
+CHAINS = 4
+OURS = "ergodax infer"
+CHUNK = 4_000  # draws of a chunk of its kernel, at most
+CHUNK_SECONDS = 2.0  # that a chunk takes, about
+FEW = 100  # draws, whose time tells how many make a chunk
 HUGE = 2_000_000  # rows from which sums in single precision lose what NUTS needs
 WARM_UP = 1_000
 NUMBERS = 200_000_000  # numbers in the table times draws of a chunk of NUTS
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How long each contestant runs.
+
+    Attributes:
+        goal: the effective sample size of a finished run.
+        least: seconds of sampling, at least.
+        most: seconds of sampling, at most; beyond, the time to the goal is extrapolated.
+    """
+
+    goal: float = 10_000.0
+    least: float = 1.0
+    most: float = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One contestant on one problem.
+
+    Attributes:
+        sampler: its name.
+        num_data: N.
+        setup_seconds: compilation, search for the mode, warm-up and tuning.
+        ess: bulk, of the component with the least, of the draws that were timed.
+        seconds: that these draws took, compiled.
+        steps: of each chain in that time; a step of NUTS is a trajectory.
+        error_mean: the largest error of a mean, in posterior sd.
+        error_sd: the largest relative error of an sd.
+        to_goal: seconds to the goal, set-up included.
+        extrapolated: whether the goal was not reached, and `to_goal` follows from the rate.
+        note: what is particular.
+        gradients: of the whole data, of each chain, in those seconds; None for minibatches.
+    """
+
+    sampler: str
+    num_data: int
+    setup_seconds: float
+    ess: float
+    seconds: float
+    steps: int
+    error_mean: float
+    error_sd: float
+    to_goal: float
+    extrapolated: bool
+    note: str = ""
+    gradients: float | None = None
+
+    @property
+    def gradients_each(self) -> float | None:
+        """Gradients of the whole data to an effective draw: what no machine's load changes."""
+        return None if self.gradients is None else CHAINS * self.gradients / self.ess
+
+    @property
+    def rate(self) -> float:
+        """ESS per second while sampling."""
+        return self.ess / self.seconds
+
+    @property
+    def microseconds(self) -> float:
+        """A step of all chains together."""
+        return 1e6 * self.seconds / self.steps
+
+    def all_in(self, goal: float) -> float:
+        """ESS per second of a run to the goal, end to end, compilation included."""
+        return goal / self.to_goal
+
+
+def least_ess(draws: np.ndarray) -> float:
+    """ArviZ's bulk ESS of the worst component of draws of shape (chains, draws, d)."""
+    from arviz_stats.base.array import array_stats
+
+    values = array_stats.ess(draws.astype(np.float64), method="bulk", chain_axis=0, draw_axis=1)
+    return float(np.min(values))
+
+
+def until_goal(more: Callable[[int], np.ndarray], limits: Limits) -> tuple[np.ndarray, float]:
+    """Chunks of draws until there are enough or the time is up, and the seconds they took.
+
+    The seconds are the median chunk's times their number: other work on the machine matters less.
+    `more` makes a chunk by its number; its draws have shape (chains, draws, d).
+    """
+    parts, seconds, looked = [], [], 0
+    while True:
+        begin = time.perf_counter()
+        parts.append(more(len(parts)))
+        seconds.append(time.perf_counter() - begin)
+        if sum(seconds) > limits.most:
+            break
+        if sum(seconds) >= limits.least and len(parts) >= 1.3 * looked:
+            looked = len(parts)
+            if least_ess(np.concatenate(parts, axis=1)) >= limits.goal:
+                break
+    return np.concatenate(parts, axis=1), len(parts) * statistics.median(seconds)
+
+
+def measured(
+    name: str,
+    problem: Problem,
+    set_up: float,
+    draws: np.ndarray,
+    seconds: float,
+    limits: Limits,
+    note: str,
+    thin: int = 1,
+    gradients: float | None = None,
+) -> Measured:
+    """The figures of a run whose draws have shape (chains, draws, d) and took so many seconds.
+
+    Before them `set_up` seconds had passed; `thin` steps make a draw. `gradients` are those of the
+    whole data to a draw of one chain, None for minibatches.
+    """
+    whole = None if gradients is None else gradients * draws.shape[1]
+    ess = least_ess(draws)
+    return Measured(
+        name, problem.num_data, set_up, ess, seconds, draws.shape[1] * thin,
+        *problem.reference.errors(draws), set_up + limits.goal / ess * seconds,
+        ess < limits.goal, note, whole,
+    )  # fmt: skip
+
+
+def run_ours(problem: Problem, seed: int, limits: Limits) -> Measured:
+    """`infer` at its default accuracy, then its kernel on, to the goal."""
+    key, key_draw = jax.random.split(jax.random.key(seed))
+    begin = time.perf_counter()
+    found = ex.infer(problem.posterior, jnp.zeros(problem.dimension), key=key, progress=False)
+    tuned, positions = found.tuned, found.samples.final_state.position
+
+    def more(number: int) -> np.ndarray:
+        nonlocal positions
+        samples = ex.sample(
+            tuned.kernel, positions=positions, num_steps=chunk * tuned.thin, thin=tuned.thin,
+            num_chains=CHAINS, collect=tuned.coordinates.position,
+            key=jax.random.fold_in(key_draw, number + 3), progress=False,
+        )  # fmt: skip
+        positions = samples.final_state.position
+        evaluations.append(float(np.mean(samples.info.evaluations)))
+        return np.asarray(samples.position)
+
+    evaluations: list[float] = []
+    chunk, paces = FEW, []
+    for number in (-3, -2):  # the first compiles
+        start = time.perf_counter()
+        more(number)
+        paces.append((time.perf_counter() - start) / FEW)
+    chunk = int(np.clip(CHUNK_SECONDS / paces[-1], FEW, CHUNK))
+    more(-1)  # compiles a buffer of this size; all this is charged as set-up
+    evaluations.clear()
+    set_up = time.perf_counter() - begin
+    draws, seconds = until_goal(more, limits)
+    what = [d.chosen for d in found.account.decisions if d.what in ("estimator", "sampler")]
+    bound = 0.0 if tuned.bias is None else tuned.bias.worst(coarse=True)
+    told = found.verdict().split(":")[0]
+    note = f"{told}; {'; '.join(what)}; bias by its own bound at most {bound:.3f} sd"
+    whole = tuned.bias is None  # NUTS, whose evaluations are of all rows, or HMC on some of them
+    rows = 1 if isinstance(tuned.kernel, tune.Nuts) else problem.num_data
+    return measured(
+        OURS, problem, set_up, draws, seconds, limits, note, tuned.thin,
+        float(np.mean(evaluations)) / rows if whole else None,
+    )  # fmt: skip
 
 
 Run = Callable[[Problem, int, Limits], Measured]
@@ -71,7 +233,7 @@ def run_blackjax(problem: Problem, seed: int, limits: Limits) -> Measured:
 
         return jax.lax.scan(step, states, jax.random.split(key, chunk))
 
-    given, chunk, best_step = _given(problem), _chunk(problem), _round_step(problem)
+    given, chunk, best_step = _given(problem), _chunk(problem), _whitened_step(problem)
     key_warm, key_draw = jax.random.split(jax.random.key(seed))
     starts = _starts(problem, key_warm)
     begin = time.perf_counter()
@@ -104,29 +266,24 @@ def run_numpyro(problem: Problem, seed: int, limits: Limits) -> Measured:
     from numpyro.infer import MCMC, NUTS  # pyright: ignore[reportMissingImports]
 
     centre, basis, *rows = _given(problem)
-    flat = distributions.ImproperUniform(
-        distributions.constraints.real_vector, (), (problem.dimension,)
-    )
+    real = distributions.constraints.real_vector
+    flat = distributions.ImproperUniform(real, (), (problem.dimension,))
 
     def model(*rows: Array) -> None:
         u = numpyro.sample("u", flat)
         numpyro.factor("density", log_density(centre + basis @ u, problem.prior_scale, *rows))
 
-    chunk, best_step = _chunk(problem), _round_step(problem)
+    chunk, best_step = _chunk(problem), _whitened_step(problem)
     key_warm, key_draw = jax.random.split(jax.random.key(seed))
     starts = _starts(problem, key_warm)
     large = is_large(problem)
     fixed = {"step_size": best_step, "adapt_step_size": False, "adapt_mass_matrix": False}
     begin = time.perf_counter()
     sampler: Any = MCMC(
-        NUTS(model, **(fixed if large else {})),
-        num_warmup=1 if large else WARM_UP,
-        num_samples=chunk,
-        num_chains=CHAINS,
-        chain_method="vectorized",
-        progress_bar=False,
+        NUTS(model, **(fixed if large else {})), num_warmup=1 if large else WARM_UP,
+        num_samples=chunk, num_chains=CHAINS, chain_method="vectorized", progress_bar=False,
         jit_model_args=True,
-    )
+    )  # fmt: skip
     sampler.warmup(key_warm, *rows, init_params={"u": starts})
     jax.block_until_ready(sampler.post_warmup_state.z)
     warm = time.perf_counter() - begin
@@ -180,16 +337,11 @@ def run_nutpie(problem: Problem, seed: int, limits: Limits) -> Measured:
         draws, seconds, gradients = run(count)
     note = f"warm-up {WARM_UP} steps, double precision"
     seconds = max(seconds - short, 1e-3)
-    return measured(
-        "nutpie NUTS", problem, set_up, draws, seconds, limits, note, gradients=gradients
-    )
+    run_facts = (problem, set_up, draws, seconds, limits, note)
+    return measured("nutpie NUTS", *run_facts, gradients=gradients)
 
 
-PEERS: dict[str, Run] = {
-    "blackjax": run_blackjax,
-    "numpyro": run_numpyro,
-    "nutpie": run_nutpie,
-}
+PEERS: dict[str, Run] = {"blackjax": run_blackjax, "numpyro": run_numpyro, "nutpie": run_nutpie}
 NEEDED = {"blackjax": ("blackjax",), "numpyro": ("numpyro",), "nutpie": ("nutpie", "pymc")}
 
 
@@ -203,7 +355,7 @@ def _chunk(problem: Problem) -> int:
     return int(np.clip(NUMBERS // size(problem), 10, 4_000))
 
 
-def _round_step(problem: Problem) -> float:
+def _whitened_step(problem: Problem) -> float:
     """The reference's, or that to which NUTS adapts on a standard normal of as many dimensions."""
     import blackjax
 

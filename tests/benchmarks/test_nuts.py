@@ -1,33 +1,25 @@
-"""`ergodax compare`: its reference against quadrature, its verdicts, its files."""
+"""`python -m benchmarks nuts`: its reference against quadrature, its verdicts, its files."""
 
 import dataclasses
 import json
-import sys
 
-import jax
 import numpy as np
 import pytest
 
-from ergodax.apps import (
-    compare,
-    compare_ours,
-    compare_pages,
-    compare_peers,
-    compare_problem,
-    compare_reference,
-    compare_verdicts,
-)
-from ergodax.apps.compare_measure import OURS, Limits, Measured, least_ess, until_goal
-from ergodax.cli import main
+from benchmarks.__main__ import main
+from benchmarks.nuts import command, contestants, long_run, problem, race
+from benchmarks.nuts.contestants import OURS, Limits, Measured, least_ess, until_goal
 
 
-def ergodax(monkeypatch, capsys, *arguments):
+def benchmarks(capsys, *arguments):
     """Exit status, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["ergodax", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main.main()
+    code = 0
+    try:
+        main(["nuts", *arguments])
+    except SystemExit as stop:
+        code = stop.code
     out = capsys.readouterr()
-    return stop.value.code or 0, out.out, " ".join(out.err.split())
+    return code, out.out, " ".join(out.err.split())
 
 
 def by_quadrature(x, y):
@@ -46,7 +38,7 @@ def test_the_reference_is_that_of_quadrature():
     x = rng.standard_normal((60, 2))
     y = (rng.random(60) < 1.0 / (1.0 + np.exp(-x @ [1.0, 0.3]))).astype(float)
     mean, sd = by_quadrature(x, y)
-    found = compare_problem.reference(x, y, np.random.default_rng(1))
+    found = problem.reference(x, y, np.random.default_rng(1))
     # `error` is one standard error, the largest of four: six of them are 1e-8.
     assert 0 < found.error < 0.03
     assert np.abs((found.mean - mean) / sd).max() < 6 * found.error
@@ -60,11 +52,11 @@ def test_the_long_run_is_that_of_quadrature():
     x = rng.integers(-2, 3, (60, 2)).astype(float)
     y = (rng.random(60) < 1.0 / (1.0 + np.exp(-x @ [1.0, 0.3]))).astype(float)
     mean, sd = by_quadrature(x, y)
-    rows = compare_reference.Rows.of(x, y)
+    rows = long_run.Rows.of(x, y)
     # 25 rows can differ: the others are counted, and the density is the same.
     assert len(rows.counts) <= 25 and rows.counts.sum() == 60
     assert rows.positives.sum() == y.sum()
-    run = compare_reference.run(rows, 10.0, np.random.default_rng(1))
+    run = long_run.run(rows, 10.0, np.random.default_rng(1))
     # Four figures within six of their standard errors: 1e-8.
     mean_errors = (run.draws.mean(axis=(0, 1)) - mean) / (sd * run.mean_errors)
     sd_errors = (run.draws.std(axis=(0, 1)) / sd - 1) / run.sd_errors
@@ -72,12 +64,12 @@ def test_the_long_run_is_that_of_quadrature():
     assert run.mean_errors.max() < 0.02 and run.r_hat < 1.01
     # Rows that are counted once though they occur twice give another law.
     once = dataclasses.replace(rows, counts=np.minimum(rows.counts, rows.positives + 1.0))
-    wrong = compare_reference.run(once, 10.0, np.random.default_rng(1))
+    wrong = long_run.run(once, 10.0, np.random.default_rng(1))
     assert np.abs(wrong.draws.mean(axis=(0, 1)) - mean).max() > 6 * sd.max() * 0.02
 
 
 def test_errors_are_in_posterior_sds():
-    reference = compare_problem.Reference(
+    reference = problem.Reference(
         np.zeros(2), np.eye(2), np.array([1.0, 2.0]), np.array([0.5, 2.0]), 0.0
     )
     pair = np.array([-1.0, 1.0])
@@ -111,7 +103,7 @@ def facts():
 
 
 def test_verdicts_say_which_goals_are_met():
-    found = compare.Result(ROWS, [], facts(), Limits()).verdicts
+    found = race.Result(ROWS, [], facts(), Limits()).verdicts
     sampling, all_in, errors = found[:3]
     assert "100 times" in sampling and sampling.endswith("at least 50: met")
     # 26.7 s of NUTS, 30 s with set-up, against 5.17 s.
@@ -122,19 +114,19 @@ def test_verdicts_say_which_goals_are_met():
     assert found[6].startswith("while sampling, infer is ahead from 50,000 rows; all in, infer")
     assert "1.00 times as long" in found[7] and found[7].endswith(": met")
     slower = [*ROWS[:3], dataclasses.replace(ROWS[3], seconds=2.0)]
-    assert compare.Result(slower, [], facts(), Limits()).verdicts[-1].endswith("NOT MET")
+    assert race.Result(slower, [], facts(), Limits()).verdicts[-1].endswith("NOT MET")
 
 
 def test_where_infer_overtakes():
     # On log scales a straight line from 1/4 at 1e2 to 4 at 1e4 is 1 at 1e3.
-    assert compare_verdicts.overtaking({100: 0.25, 10_000: 4.0}) == pytest.approx(1_000)
-    assert compare_verdicts.overtaking({100: 2.0, 10_000: 4.0}) is None
-    assert compare_verdicts.overtaking({100: 2.0, 10_000: 0.5}) is None
+    assert race.overtaking({100: 0.25, 10_000: 4.0}) == pytest.approx(1_000)
+    assert race.overtaking({100: 2.0, 10_000: 4.0}) is None
+    assert race.overtaking({100: 2.0, 10_000: 0.5}) is None
     small = [row(OURS, 500, 900.0, 5.0), row("BlackJAX NUTS", 500, 1_000.0, 5.0)]
-    result = compare.Result([*small, *ROWS], [], facts(), Limits())
+    result = race.Result([*small, *ROWS], [], facts(), Limits())
     assert result.overtakes is not None and 500 < result.overtakes < 50_000
     assert any("infer overtakes the best NUTS at about" in verdict for verdict in result.verdicts)
-    assert len(compare_pages.show(result).axes) == 2
+    assert len(command.show(result).axes) == 2
 
 
 def test_gradients_to_an_effective_draw():
@@ -144,13 +136,13 @@ def test_gradients_to_an_effective_draw():
 
 
 def test_the_files(tmp_path):
-    result = compare.Result(ROWS, ["nutpie is skipped: pymc not installed"], facts(), Limits())
-    paths = compare_pages.write(result, tmp_path)
+    result = race.Result(ROWS, ["nutpie is skipped: pymc not installed"], facts(), Limits())
+    paths = command.write(result, tmp_path)
     assert all(path.exists() for path in paths.values())
     text = paths["markdown"].read_text()
     assert "| 500,000 | BlackJAX NUTS | 200 | 167* |" in text
     assert "nutpie is skipped" in text and "NOT MET" in text
-    assert "data:image/png" in paths["report"].read_text()
+    assert paths["picture"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_until_goal_stops_at_the_goal_and_at_the_time():
@@ -162,38 +154,12 @@ def test_until_goal_stops_at_the_goal_and_at_the_time():
     assert draws.shape == (4, 500, 2) and seconds > 0
 
 
-@pytest.fixture
-def quick_to_compile():
-    """Most of a small race is compilation, and what it checks are not times."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.mark.usefixtures("quick_to_compile")
-def test_a_small_race(monkeypatch, capsys, tmp_path):
-    code, out, error = ergodax(
-        monkeypatch, capsys, "compare", "--quick", "--sizes", "200", "--dimension", "2",
-        "--peers", "blackjax", "--json", "--out", str(tmp_path),
-    )  # fmt: skip
-    assert code == 0, error
-    found = json.loads(out)
-    samplers = [line["sampler"] for line in found["rows"]]
-    assert samplers == [OURS, "BlackJAX NUTS"]
-    for line in found["rows"]:
-        assert line["ess"] >= 1_900 and not line["extrapolated"]
-        # 2,000 effective draws: an error of 0.15 sd is six standard errors and more.
-        assert line["error_mean"] < 0.15 and line["error_sd"] < 0.3
-        assert 0.3 < line["gradients_per_effective_draw"] < 30
-    assert (tmp_path / "compare.md").exists()
-
-
 def test_what_is_not_installed_is_skipped_in_words(monkeypatch):
-    monkeypatch.setitem(compare_peers.NEEDED, "nutpie", ("a_package_that_is_not_there",))
-    monkeypatch.setattr(compare_ours, "run_ours", lambda *_: ROWS[0])
+    monkeypatch.setitem(contestants.NEEDED, "nutpie", ("a_package_that_is_not_there",))
+    monkeypatch.setattr(contestants, "run_ours", lambda *_: ROWS[0])
     said = []
-    options = compare.Options(sizes=(200,), dimension=2, peers=("nutpie",))
-    result = compare.run(options, said.append)
+    options = race.Options(sizes=(200,), dimension=2, peers=("nutpie",))
+    result = race.run(options, said.append)
     assert "nutpie is skipped: a_package_that_is_not_there not installed" in said
     assert len(result.rows) == 1 and result.skipped == said[:1]
 
@@ -207,14 +173,14 @@ def test_a_table_is_raced_on(monkeypatch, capsys, tmp_path):
     np.savez(tmp_path / "d.npz", x_train=x, cat=codes, y_train=digits)
     seen = []
 
-    def watch(problem, seed, limits):
-        seen.append(problem)
-        return row(OURS, problem.num_data, 100.0, 1.0)
+    def watch(given, seed, limits):
+        seen.append(given)
+        return row(OURS, given.num_data, 100.0, 1.0)
 
-    monkeypatch.setattr(compare_ours, "run_ours", watch)
-    monkeypatch.setitem(compare_peers.PEERS, "blackjax", watch)
-    code, out, error = ergodax(
-        monkeypatch, capsys, "compare", "--data", str(tmp_path / "d.npz"), "--classes", "7", "9",
+    monkeypatch.setattr(contestants, "run_ours", watch)
+    monkeypatch.setitem(contestants.PEERS, "blackjax", watch)
+    code, out, error = benchmarks(
+        capsys, "--data", str(tmp_path / "d.npz"), "--classes", "7", "9",
         "--categorical", "cat", "--prior-scale", "3", "--peers", "blackjax", "--json", "--out",
         str(tmp_path),
     )  # fmt: skip
@@ -225,8 +191,8 @@ def test_a_table_is_raced_on(monkeypatch, capsys, tmp_path):
     assert found["prior_scale"] == 3.0 and "9 against 7" in found["title"]
     reference = found["references"]["280"]
     assert reference["told"].startswith("HMC in double precision") and reference["error"] < 0.1
-    rows = compare_reference.Rows.of(*(np.asarray(a) for a in seen[0].posterior.data))
-    mode, _ = compare_reference.newton(rows, 3.0)
+    rows = long_run.Rows.of(*(np.asarray(a) for a in seen[0].posterior.data))
+    mode, _ = long_run.newton(rows, 3.0)
     np.testing.assert_allclose(seen[0].reference.mode, mode, atol=1e-6)
 
 
@@ -240,11 +206,11 @@ def test_a_table_is_raced_on(monkeypatch, capsys, tmp_path):
         (["--data", "none.npz", "--sizes", "500"], "are for made-up data"),
     ],
 )
-def test_errors_of_use(monkeypatch, capsys, arguments, message):
-    code, _, error = ergodax(monkeypatch, capsys, "compare", *arguments)
+def test_errors_of_use(capsys, arguments, message):
+    code, _, error = benchmarks(capsys, *arguments)
     assert code == 2 and message in error
 
 
-def test_help_shows_an_example(monkeypatch, capsys):
-    code, out, _ = ergodax(monkeypatch, capsys, "compare", "--help")
-    assert code == 0 and "Example: ergodax compare" in out
+def test_help_shows_an_example(capsys):
+    code, out, _ = benchmarks(capsys, "--help")
+    assert code == 0 and "examples:\n  python -m benchmarks nuts" in out

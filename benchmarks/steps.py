@@ -1,9 +1,9 @@
-"""The one entry point: `python -m benchmarks.run`."""
+"""What a step costs: `python -m benchmarks steps`."""
 
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import environment
@@ -11,15 +11,13 @@ from benchmarks.report import Table
 from benchmarks.sections.chains import chains_table
 from benchmarks.sections.drawing import drawing_table
 from benchmarks.sections.nogin import nogin_table
-from benchmarks.sections.nuts import nuts_table
 from benchmarks.sections.recipes import logistic_recipes, wide_recipes
 from benchmarks.sections.settings import FULL, QUICK, Settings
 from benchmarks.sections.size import size_table
 from benchmarks.sections.steps import main_table
-from benchmarks.streams import streams_table
 from benchmarks.tasks import logistic
 
-SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin", "nuts", "streams")
+SECTIONS = ("steps", "thin1", "chains", "size", "drawing", "recipes", "nogin")
 QUICK_SECTIONS = ("steps", "chains", "size", "drawing", "recipes", "nogin")
 
 READING = (
@@ -30,9 +28,9 @@ READING = (
 )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the sections, print each as soon as it is done, write the files asked for."""
-    options = _options()
+    options = _options(arguments)
     settings = QUICK if options.quick else FULL
     facts, begin = environment.describe(), time.perf_counter()
     print("\n".join(f"{name:>12}: {value}" for name, value in facts.items()))
@@ -71,17 +69,13 @@ def _tables(settings: Settings, chosen: list[str] | tuple[str, ...]) -> Iterator
         yield wide_recipes(settings)
     if "nogin" in chosen:
         yield nogin_table(task, settings)
-    if "nuts" in chosen:
-        yield nuts_table(settings)
-    if "streams" in chosen:
-        yield streams_table(settings)
 
 
 def _markdown(facts: dict[str, str], tables: list[Table]) -> str:
     head = [
         "# Results",
         "",
-        "Written by `python -m benchmarks.run --markdown`; do not edit.",
+        "Written by `python -m benchmarks steps --markdown`; do not edit.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
         "",
@@ -97,11 +91,11 @@ def _write(path: str, text: str) -> None:
     print(f"wrote {path}")
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.run",
+        prog="python -m benchmarks steps",
         description="Microseconds a step of ergodax, of loops written by hand and of BlackJAX.",
-        epilog="example: python -m benchmarks.run --quick --only steps --json timings.json",
+        epilog="example: python -m benchmarks steps --quick --only steps --json timings.json",
     )
     parser.add_argument(
         "--quick",
@@ -116,7 +110,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--json", metavar="FILE", help="write every round's times")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables, as in RESULTS.md")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

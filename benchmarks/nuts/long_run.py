@@ -1,10 +1,10 @@
-"""The exact moments of a logistic regression by a long run of Hamiltonian Monte Carlo.
+"""The moments of a logistic regression by a long exact run of Hamiltonian Monte Carlo.
 
 In double precision, by NumPy, with full gradients and a Metropolis decision: nothing of it is
 shared with what is compared. Equal rows are counted instead of repeated, which leaves the density
 as it is. Many chains move as the columns of one matrix, in coordinates w = centre + L u that are
 Newton's at first and then, three times, those of the latest draws; only draws made after the last
-change count. Rows that bend sharply are followed in shorter steps than the others.
+change count. Rows of large curvature are followed in shorter steps than the others.
 """
 
 import dataclasses
@@ -15,16 +15,135 @@ import scipy.linalg
 import scipy.special
 from jaxtyping import Bool, Float
 
-from ergodax.apps.compare_chains import CHAINS, Chains, Rows
-
+CHAINS = 16
+LENGTH = 1.5  # of a trajectory, in which a normal law's draws become about independent
+LONG = 0.25  # a step for the rows of small curvature, where others are sharp
+JITTER = 0.2  # of the step, so that no direction comes back to where it began
 SETTLING = 15, 30, 60  # steps of each stage before coordinates and step size are fixed
 ACCEPTANCE = 0.85
 LOOKS = 50  # steps between looks at the errors
 TOLERANCE = 1e-8  # of the mode: its squared distance, in posterior sds
 SMALL_ERROR = 0.01  # posterior sds, at which the run ends
-SHARP = 1.0  # curvature of a row, in round coordinates, from which it does
+SHARP = 1.0  # curvature of a row, in whitened coordinates, from which it counts as large
 LOOKED_AT = 200  # draws, about, at which rows are looked at
 MOST_SHARP = 0.02  # of the rows, beyond which no difference is made
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The distinct rows of a table, how often each occurs, and how often with the label 1."""
+
+    features: Float[np.ndarray, "rows d"]
+    counts: Float[np.ndarray, " rows"]
+    positives: Float[np.ndarray, " rows"]
+
+    @classmethod
+    def of(cls, features: Float[np.ndarray, "n d"], labels: Float[np.ndarray, " n"]) -> "Rows":
+        """Count equal rows."""
+        whole = np.ascontiguousarray(features)
+        bytes_of = whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel()
+        _, first, which, counts = np.unique(
+            bytes_of, return_index=True, return_inverse=True, return_counts=True
+        )
+        positives = np.bincount(which, weights=labels)
+        return cls(whole[first].astype(np.float64), counts.astype(np.float64), positives)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Some rows in the coordinates u; all but the features are columns."""
+
+    features: Float[np.ndarray, "rows d"]
+    offset: Float[np.ndarray, "rows 1"]
+    counts: Float[np.ndarray, "rows 1"]
+    positives: Float[np.ndarray, "rows 1"]
+
+    def of(self, which: Bool[np.ndarray, " rows"]) -> "_Part":
+        """Some of them."""
+        return _Part(*(x[which] for x in dataclasses.astuple(self)))
+
+    def slope(self, u: Float[np.ndarray, "d chains"]) -> Float[np.ndarray, "d chains"]:
+        """The gradient of these rows' potential in each column."""
+        scores = self.features @ u + self.offset
+        scipy.special.expit(scores, out=scores)
+        scores *= self.counts
+        scores -= self.positives
+        return self.features.T @ scores
+
+    def potential(self, u: Float[np.ndarray, "d chains"]) -> Float[np.ndarray, " chains"]:
+        """These rows' potential in each column."""
+        scores = self.features @ u + self.offset
+        values = -self.positives[:, 0] @ scores
+        # softplus(s) = max(s, 0) + log1p(exp(-|s|)), in place: these are the run's largest arrays.
+        values += self.counts[:, 0] @ np.maximum(scores, 0.0)
+        np.abs(scores, out=scores)
+        np.negative(scores, out=scores)
+        np.exp(scores, out=scores)
+        return values + self.counts[:, 0] @ np.log1p(scores, out=scores)
+
+
+class Chains:
+    """Chains in the coordinates u, w = centre + factor u, the columns of a matrix.
+
+    The rows that are `sharp` are followed in shorter steps than the others.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        prior_scale: float,
+        centre: Float[np.ndarray, " d"],
+        factor: Float[np.ndarray, "d d"],
+        u: Float[np.ndarray, "d chains"],
+        sharp: Bool[np.ndarray, " rows"],
+    ) -> None:
+        offset = (rows.features @ centre)[:, None]
+        columns = rows.counts[:, None], rows.positives[:, None]
+        self.all = _Part(rows.features @ factor, offset, *columns)
+        self.slow, self.fast = (self.all.of(~sharp), self.all.of(sharp)) if sharp.any() else (
+            self.all, None
+        )  # fmt: skip
+        self.centre, self.factor, self.precision = centre, factor, prior_scale**-2
+        self.u, self.value, self.slopes = u, self._potential(u), self._slopes(u)
+
+    def move(self, step: float, rng: np.random.Generator) -> float:
+        """A trajectory of each chain in steps no shorter than `step`; the mean acceptance."""
+        inner = 1 if self.fast is None else max(1, round(LONG / step))
+        h = step * (1.0 + JITTER * (2.0 * rng.random(CHAINS) - 1.0))
+        momentum = rng.standard_normal(self.u.shape)
+        before = self.value + 0.5 * np.sum(momentum**2, axis=0)
+        u, (slow, fast) = self.u, self.slopes
+        for _ in range(max(1, round(LENGTH / (inner * step)))):
+            momentum = momentum - 0.5 * inner * h * slow
+            for _ in range(inner):
+                momentum = momentum - 0.5 * h * fast
+                u = u + h * momentum
+                fast = self._fast(u)
+                momentum = momentum - 0.5 * h * fast
+            slow = self._slow(u)
+            momentum = momentum - 0.5 * inner * h * slow
+        value = self._potential(u)
+        after = value + 0.5 * np.sum(momentum**2, axis=0)
+        chance = np.exp(np.minimum(0.0, np.nan_to_num(before - after, nan=-np.inf)))
+        yes = rng.random(CHAINS) < chance
+        self.u, self.value = np.where(yes, u, self.u), np.where(yes, value, self.value)
+        new = zip((slow, fast), self.slopes, strict=True)
+        self.slopes = tuple(np.where(yes, *pair) for pair in new)
+        return float(chance.mean())
+
+    def _potential(self, u: np.ndarray) -> np.ndarray:
+        w = self.centre[:, None] + self.factor @ u
+        return self.all.potential(u) + 0.5 * self.precision * np.sum(w**2, axis=0)
+
+    def _slopes(self, u: np.ndarray) -> tuple[np.ndarray, ...]:
+        return self._slow(u), self._fast(u)
+
+    def _slow(self, u: np.ndarray) -> np.ndarray:
+        w = self.centre[:, None] + self.factor @ u
+        return self.slow.slope(u) + self.precision * (self.factor.T @ w)
+
+    def _fast(self, u: np.ndarray) -> np.ndarray:
+        return np.zeros_like(u) if self.fast is None else self.fast.slope(u)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +182,8 @@ def run(
 ) -> Run:
     """Draws until every mean and sd has a Monte Carlo error of 0.01 posterior sd, or time is up.
 
-    Args:
-        rows: of the table.
-        prior_scale: sd of each coefficient's normal prior.
-        rng: for the draws.
-        seconds: for the whole; at least 50 steps are made after settling.
-        guess: draws of w that tell where to begin and in which coordinates. What they are the law
-            of the draws does not depend on, only how soon it is reached.
+    At least 50 steps are made after settling. `guess`, draws of w, tells where to begin and in
+    which coordinates; the stationary law does not depend on it.
     """
     begin = time.perf_counter()
     mode, hessian = newton(rows, prior_scale)
@@ -114,7 +228,7 @@ def run(
 def _sharp(
     rows: Rows, factor: Float[np.ndarray, "d d"], draws: Float[np.ndarray, "draws d"]
 ) -> Bool[np.ndarray, " rows"]:
-    """The rows that bend sharply at some of the draws."""
+    """The rows of large curvature at some of the draws."""
     largest = np.zeros(len(rows.counts))
     for w in draws[:: max(1, len(draws) // LOOKED_AT)]:
         chance = scipy.special.expit(rows.features @ w)

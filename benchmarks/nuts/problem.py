@@ -1,8 +1,9 @@
-"""The problem of the comparison: logistic regression on N rows, and its exact moments.
+"""The problems: logistic regression on N made-up rows or on a table, with reference moments.
 
-The reference is computed without any sampler that is compared, in double precision: importance
-sampling from the Gaussian at the mode. With many rows the posterior is close to that Gaussian, so
-the weights hardly vary and a few antithetic pairs of points settle mean and standard deviation.
+The reference is computed in double precision and without any sampler that is compared. For made-up
+rows it is importance sampling from the Gaussian at the mode: with many rows the posterior is close
+to that Gaussian, so the weights hardly vary, and a few antithetic pairs of points settle mean and
+standard deviation. For a table it is a long run of exact HMC (long_run.py).
 """
 
 import dataclasses
@@ -15,6 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import ergodax as ex
+from benchmarks.nuts import long_run
+from ergodax.apps import inference, tables
 
 PRIOR_SCALE = 10.0
 LARGE = 5_000_000  # numbers in a table from which others are given what they would have to find
@@ -49,11 +52,7 @@ class Reference:
     step: float | None = None
 
     def errors(self, draws: np.ndarray) -> tuple[float, float]:
-        """The largest error of a mean and of an sd, in posterior standard deviations.
-
-        Args:
-            draws: shape (chains, draws, d).
-        """
+        """The largest error of a mean and of an sd, in posterior sds, of (chains, draws, d)."""
         flat = np.asarray(draws, np.float64).reshape(-1, self.mean.size)
         means = np.abs(flat.mean(axis=0) - self.mean) / self.sd
         return float(means.max()), float(np.abs(flat.std(axis=0) / self.sd - 1.0).max())
@@ -61,13 +60,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Rows, a posterior and its reference.
-
-    Attributes:
-        posterior: what the library is given.
-        reference: its moments.
-        prior_scale: standard deviation of each coefficient's normal prior.
-    """
+    """A posterior, its reference moments, and the sd of each coefficient's normal prior."""
 
     posterior: ex.Posterior
     reference: Reference
@@ -95,13 +88,7 @@ def is_large(problem: Problem) -> bool:
 
 
 def make(num_data: int, dimension: int, seed: int) -> Problem:
-    """Standard normal features, labels from true coefficients of 0.3 or so, float32.
-
-    Args:
-        num_data: N.
-        dimension: D.
-        seed: of the data.
-    """
+    """Standard normal features, labels from true coefficients of 0.3 or so, float32."""
     rng = np.random.default_rng(seed)
     truth = 0.3 * rng.standard_normal(dimension)
     features = rng.standard_normal((num_data, dimension), np.float32)
@@ -130,14 +117,9 @@ def log_density(
 ) -> Array:
     """Of the whole data, by one product of a matrix and a vector: what NUTS differentiates.
 
-    Args:
-        w: coefficients.
-        prior_scale: sd of each one's prior.
-        features: shape (N, D).
-        labels: shape (N,).
-        at_mode: every row's log-likelihood at the mode, for millions of rows. Subtracted row by
-            row it keeps digits, at half as much time again: the plain sum is rounded so coarsely
-            in single precision then that NUTS stands still.
+    `at_mode` has every row's log-likelihood at the mode, for millions of rows. Subtracted row by
+    row it keeps digits, at half as much time again: the plain sum is rounded so coarsely in single
+    precision that NUTS stands still.
     """
     scores, prior = features @ w, -0.5 * jnp.sum(w**2) / prior_scale**2
     if at_mode is None:
@@ -146,13 +128,7 @@ def log_density(
 
 
 def reference(features: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Reference:
-    """The posterior's moments by importance sampling from the Gaussian at the mode.
-
-    Args:
-        features: shape (N, D).
-        labels: shape (N,).
-        rng: for the points.
-    """
+    """The posterior's moments by importance sampling from the Gaussian at the mode."""
     total, d = features.shape
     mode, hessian = np.zeros(d), np.eye(d)
     for rows, count in ((min(total, SUBSET), 8), (total, 4)):
@@ -212,3 +188,50 @@ def _log_posterior(features: np.ndarray, labels: np.ndarray, points: np.ndarray)
         np.exp(scores, out=scores)
         logs = logs - np.sum(np.log1p(scores, out=scores), axis=0)
     return logs
+
+
+def from_table(
+    table: tables.Table,
+    *,
+    prior_scale: float = PRIOR_SCALE,
+    components: int | None = None,
+    seed: int = 0,
+    seconds: float = 180.0,
+) -> tuple[Problem, str]:
+    """The posterior of a table with its reference, and what is regressed on what.
+
+    Args:
+        table: two classes, as read.
+        prior_scale: standard deviation of each coefficient's normal prior.
+        components: reduce the features to so many principal components first.
+        seed: of the reference.
+        seconds: for the reference's sampling; three times as much for a large table.
+    """
+    model = inference.logistic(table, prior_scale, components)
+    features, labels = (np.asarray(x) for x in model.posterior.data)
+    guess = None
+    if features.size >= LARGE:
+        seconds *= 3.0
+        key, init = jax.random.key(seed + 1), jnp.zeros(features.shape[1])
+        found = ex.infer(model.posterior, init, key=key, progress=False)
+        guess = np.asarray(found.samples.position, np.float64).reshape(-1, features.shape[1])
+    rows, rng = long_run.Rows.of(features, labels), np.random.default_rng(seed)
+    run = long_run.run(rows, prior_scale, rng, seconds, guess)
+    return Problem(model.posterior, _from_long_run(run, guess), prior_scale), model.title
+
+
+def _from_long_run(run: long_run.Run, guess: np.ndarray | None) -> Reference:
+    flat = run.draws.reshape(-1, run.mode.size)
+    count, chains = f"{len(flat):,}", len(run.draws)
+    whitened = "whitened by its own draws"
+    if guess is not None:
+        whitened = "whitened by and begun at draws of an infer with another seed"
+    told = (
+        f"HMC in double precision {whitened}, {count} draws of {chains} chains in "
+        f"{run.seconds:.0f} s, acceptance {run.acceptance:.2f}, R-hat {run.r_hat:.3f}"
+    )
+    error = float(max(run.mean_errors.max(), run.sd_errors.max()))
+    return Reference(
+        run.mode, run.factor, flat.mean(axis=0), flat.std(axis=0), error, told,
+        run.draws[:, -1], run.step,
+    )  # fmt: skip
