@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help run test test-slow test-all test-torch lint docs bench clean
+.PHONY: help run test test-slow test-all test-torch lint docs bench gallery clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -53,7 +53,10 @@ docs: $(VENV)/app $(VENV)/docs ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/app $(VENV)/bench ## microseconds a step, compared with a hand-written loop and BlackJAX
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks steps
+
+gallery: $(VENV)/app $(VENV)/gallery ## the interactive pages, in the browser
+	$(BIN)/python -m gallery
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) .venv-torch .cache site runs build dist .ruff_cache .pytest_cache

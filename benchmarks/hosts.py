@@ -1,9 +1,11 @@
 """Several devices and processes of one host: what a step costs, what the loss of one costs.
 
-`python -m benchmarks.hosts JOB FOLDER` is one process of a job; `JOBS` says which there are. A
-process has one thread to compute with, so that two devices are two threads, however they are had.
+`python -m benchmarks hosts` prints both tables. `python -m benchmarks.hosts JOB FOLDER` is one
+process of a job; `JOBS` says which there are. A process has one thread to compute with, so that two
+devices are two threads, however they are had.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from benchmarks.processes import Processes, child, environment, wait_for
 from benchmarks.report import Table
-from ergodax.apps.reliability.processes import Processes, child, environment, wait_for
 from ergodax.driver.clock import Clock
 
 ROWS, COLUMNS, BATCH_SIZE, THIN = 12_214, 129, 100, 10
@@ -151,7 +153,18 @@ JOBS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what a step costs, then what a loss costs."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks hosts", description="Several devices and processes of one host."
+    )
+    parser.add_argument("--quick", action="store_true", help="each loss once, not three times")
+    options = parser.parse_args(arguments)
+    print(f"{steps_table().text()}\n", flush=True)
+    print(losses_table(1 if options.quick else 3).text())
+
+
+def run_job() -> None:
     """One process of a job; what it finds goes to its folder."""
     job, folder = sys.argv[1], Path(sys.argv[2])
     ex.distributed.start()
@@ -284,4 +297,4 @@ def _launched(victim: int, after: float, whole: np.ndarray) -> tuple[float, str]
 
 
 if __name__ == "__main__":
-    main()
+    run_job()

@@ -22,7 +22,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers and other processes i
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-install_import_hook("ergodax", "beartype.beartype")
+install_import_hook(["ergodax", "gallery"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -11,8 +11,7 @@ from ergodax.cli import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = re.compile(r"^ *Example: ergodax (.+)$", re.MULTILINE)
-SERVERS = {"gallery"}  # they answer in a browser
-WITHOUT_FILES = {"advise", "launch", *SERVERS}
+WITHOUT_FILES = {"advise", "launch"}
 
 
 def walk(app, path=()):
@@ -55,7 +54,7 @@ def with_option(tokens, *more):
 
 def test_the_commands_are_those_of_the_documentation():
     groups = {"run", "reproduce", "network", "verify"}
-    words = {"infer", "advise", "compare", "lda", "launch", "gallery"}
+    words = {"infer", "advise", "lda", "launch"}
     assert {name for name in COMMANDS if " " not in name} == groups | words
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
     for name in LEAVES:
@@ -76,7 +75,7 @@ def test_examples_are_of_the_command_itself(name):
         assert parse(tokens)[0] is COMMANDS[name].default_command
 
 
-@pytest.mark.parametrize("name", [name for name in LEAVES if name not in SERVERS])
+@pytest.mark.parametrize("name", LEAVES)
 def test_whatever_prints_a_result_prints_it_as_json(name):
     plain, asked = (parse(with_option(examples(name)[0], *o))[1] for o in ((), ("--json",)))
     assert plain != asked and "json" in str(asked)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from distributed import worker
-from ergodax.apps.reliability.processes import (
+from benchmarks.processes import (
     SECONDS,
     Processes,
     child,
@@ -19,6 +18,7 @@ from ergodax.apps.reliability.processes import (
     free_port,
     wait_for,
 )
+from distributed import worker
 
 WORKER = Path(worker.__file__)
 LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.apps.reliability import runs
+from benchmarks.kills import runs
 
 STEPS = 40_000
 

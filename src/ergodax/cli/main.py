@@ -9,8 +9,6 @@ from rich.markup import escape
 
 from ergodax import __version__
 from ergodax.cli.advise import advise
-from ergodax.cli.compare import compare
-from ergodax.cli.gallery import gallery
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
 from ergodax.cli.lda import lda
@@ -38,13 +36,11 @@ app.command(run_app)
 app.command(infer)
 app.command(advise)
 app.command(verify_app)
-app.command(compare)
 app.command(lda)
 app.command(launch)
 app.command(network_app)
 app.command(reproduce_app)
 reproduce_app.command(mnist)
-app.command(gallery)
 
 
 USE = (
