@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tests.gallery import browser, server
-
 from benchmarks import environment
 from benchmarks.report import Table
 from ergodax.gallery.pages import FIGURES
+from tests.gallery import browser, server
 
 QUIET = 1.0  # seconds without a change after which a picture is drawn; not counted
 SLUGS = [figure.slug for figure in FIGURES]

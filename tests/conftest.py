@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-install_import_hook("ergodax", "beartype.beartype")
+install_import_hook(["ergodax", "experiments"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -37,7 +37,7 @@ def pytest_collection_finish():
 
 def samples_for_long(item) -> bool:
     """Whether a test runs for longer than it compiles: those marked `law` do."""
-    if item.path.parent.name == "reproduction":
+    if item.path.parent.parts[-2:] == ("slow", "experiments"):
         return True
     return item.path.parent.name == "law" and item.get_closest_marker("law") is not None
 

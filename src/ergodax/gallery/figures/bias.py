@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 from scipy import stats
 
 import ergodax as ex
-from ergodax.apps.reproduce.linear_law import spread_of_batches
 from ergodax.gallery.figures import tables
 from ergodax.gallery.figures.autoregression import Errors, errors, variance
 from ergodax.gallery.figures.sweep import side_by_side
+from experiments.formalml.linear_law import spread_of_batches
 
 NUM_DATA, PRIOR_VARIANCE = 64, 100.0
 BATCH_SIZES = (1, 4, 16, 64)

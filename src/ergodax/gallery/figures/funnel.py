@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
 import ergodax as ex
-from ergodax.apps.reproduce.funnel import Enduring, inverse_metric
 from ergodax.gallery.figures import tables
+from experiments.formalml.funnel import Enduring, inverse_metric
 
 CHAINS, NECK = 64, -2.0
 STEPS, THIN = 8000, 8  # of the Langevin samplers

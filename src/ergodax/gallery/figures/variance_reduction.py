@@ -13,9 +13,9 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy import stats
 
 import ergodax as ex
-from ergodax.apps.reproduce.linear_law import Regression, covariance_of_sgld, spread_of_batches
-from ergodax.apps.reproduce.reduction_methods import Metered
 from ergodax.gallery.figures import tables
+from experiments.formalml.linear_law import Regression, covariance_of_sgld, spread_of_batches
+from experiments.formalml.reduction_methods import Metered
 
 NUM_DATA, DIMENSION, DATA_SEED = 1000, 3, 5
 BATCH_SIZES = (10, 30, 100)
