@@ -24,7 +24,9 @@ def present(result: Result) -> Page:
     numbers = {f"Topics: {name}, first run": each.table for name, each in result.topics.items()}
     if len(result.grid):
         numbers["The grid, judged by other documents"] = _sorted(result.grid)
-    numbers["Settings"] = pd.DataFrame(used).rename_axis("setting").reset_index().fillna("")
+    numbers["Settings"] = (
+        pd.DataFrame(used, dtype=object).rename_axis("setting").reset_index().fillna("")
+    )
     found = {
         "settings": used,
         "skipped": result.skipped,

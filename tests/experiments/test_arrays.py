@@ -1,4 +1,4 @@
-"""What a user's .npz file may be like: the networks refuse it with what is wrong and what to try."""
+"""The networks refuse an .npz file that is not fit, with what is wrong and what to try."""
 
 import sys
 import zipfile
