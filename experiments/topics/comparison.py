@@ -54,7 +54,8 @@ class Options:
                 raise ValueError(f"{name} must be at least {bound}, not {value}.")
         for name in self.settings:
             if name not in (*SAMPLERS, *PEERS):
-                raise ValueError(f"peers has {name!r}; the known ones are {', '.join(PEERS)}.")
+                known = ", ".join((*SAMPLERS, *PEERS))
+                raise ValueError(f"methods has {name!r}; the known ones are {known}.")
         fields = {field.name for field in dataclasses.fields(Settings)} - {"sampler"}
         for method, axes in self.grid.items():
             if method not in self.settings:

@@ -27,18 +27,6 @@ def ran(monkeypatch, capsys, *arguments):
     return stop.value.code, out.out, " ".join(out.err.split())
 
 
-@pytest.mark.parametrize("words", [[], ["figure2"], ["figure3"]])
-def test_help_shows_an_example(monkeypatch, capsys, words):
-    code, out, _ = ran(monkeypatch, capsys, *words, "--help")
-    assert code == 0
-    assert "xample: python -m experiments figure" in out
-
-
-def test_an_unknown_experiment_is_an_error(monkeypatch, capsys):
-    code, _, err = ran(monkeypatch, capsys, "figure9")
-    assert code != 0 and "figure9" in err
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_the_files(monkeypatch, capsys, tmp_path, name):
     module, size = SIZES[name]

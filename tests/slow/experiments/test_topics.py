@@ -176,7 +176,7 @@ def test_peers_find_two_subjects(peer):
         (["none.npz"], "no such file: none.npz"),
         (["CORPUS", "--documents", "3"], "documents must be at least 50"),
         (["CORPUS", "--repeats", "0"], "repeats must be at least 1"),
-        (["CORPUS", "--methods", "mallet"], "peers has 'mallet'"),
+        (["CORPUS", "--methods", "mallet"], "methods has 'mallet'"),
         (["CORPUS", "--set", "d=1"], "--set has ['d']"),
         (["CORPUS", "--grid", "d=1"], "grid has 'd'"),
         (["CORPUS", "--methods", "sgrld", "--grid", "sgld:a=1"], "grid has 'sgld'"),
