@@ -22,7 +22,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers and other processes i
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-install_import_hook(["ergodax", "gallery"], "beartype.beartype")
+install_import_hook(["ergodax", "experiments", "gallery"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -32,7 +32,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 SLOW = ROOT / "tests" / "slow"
-LONG_RUNS = {"law", "experiments", "reproduction"}  # folders whose slow tests sample long chains
+LONG_RUNS = {"law", "experiments"}  # folders whose slow tests sample long chains
 MOST_MEMORY = 1_000  # MB of a worker, from which on compiled programs are let go
 CLEARED = {"memory": 0}  # MB that were left when programs were last let go
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from scipy import stats
 
 import ergodax as ex
-from ergodax.apps.reproduce.linear_law import spread_of_batches
+from experiments.formalml.linear_law import spread_of_batches
 from gallery.figures import tables
 from gallery.figures.autoregression import Errors, errors, variance
 from gallery.figures.sweep import side_by_side

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
 import ergodax as ex
-from ergodax.apps.reproduce.funnel import Enduring, inverse_metric
+from experiments.formalml.funnel import Enduring, inverse_metric
 from gallery.figures import tables
 
 CHAINS, NECK = 64, -2.0

@@ -13,8 +13,8 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy import stats
 
 import ergodax as ex
-from ergodax.apps.reproduce.linear_law import Regression, covariance_of_sgld, spread_of_batches
-from ergodax.apps.reproduce.reduction_methods import Metered
+from experiments.formalml.linear_law import Regression, covariance_of_sgld, spread_of_batches
+from experiments.formalml.reduction_methods import Metered
 from gallery.figures import tables
 
 NUM_DATA, DIMENSION, DATA_SEED = 1000, 3, 5

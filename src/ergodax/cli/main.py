@@ -11,11 +11,8 @@ from ergodax import __version__
 from ergodax.cli.advise import advise
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
-from ergodax.cli.lda import lda
-from ergodax.cli.network import network_app
-from ergodax.cli.reproduce import reproduce_app
-from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
+from ergodax.cli.topics import topics
 from ergodax.cli.verify import verify_app
 from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import DivergenceError, Interrupted, StorageError
@@ -36,11 +33,8 @@ app.command(run_app)
 app.command(infer)
 app.command(advise)
 app.command(verify_app)
-app.command(lda)
+app.command(topics)
 app.command(launch)
-app.command(network_app)
-app.command(reproduce_app)
-reproduce_app.command(mnist)
 
 
 USE = (

@@ -10,9 +10,10 @@ from jax.sharding import Mesh
 from rich.console import Console
 
 from ergodax import distributed
-from ergodax.apps import archive, job, tables
+from ergodax.apps import job, tables
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import show_result
+from ergodax.data import archive
 from ergodax.driver.meshes import mesh as sampling_mesh
 
 run_app = App(

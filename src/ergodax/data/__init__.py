@@ -1,5 +1,6 @@
 """Data in memory or on disk, and how batches are drawn from them."""
 
+from ergodax.data import archive
 from ergodax.data.batching import (
     Batching,
     Neighbours,
@@ -21,6 +22,7 @@ __all__ = [
     "Source",
     "WithReplacement",
     "WithoutReplacement",
+    "archive",
     "npy",
     "parquet",
     "shuffle",

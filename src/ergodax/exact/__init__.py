@@ -1,5 +1,6 @@
 """Metropolis tests on subsets of the data."""
 
+from ergodax.exact.alias import AliasTable
 from ergodax.exact.austerity import austerity
 from ergodax.exact.condensed import Condensed, condense
 from ergodax.exact.confidence import confidence
@@ -10,6 +11,7 @@ from ergodax.exact.lower_bound import LowerBound
 from ergodax.exact.tuna import tuna
 
 __all__ = [
+    "AliasTable",
     "Condensed",
     "LogisticBound",
     "LogisticRange",

@@ -36,7 +36,15 @@ class AliasTable(eqx.Module):
         self.keep, self.alias = jnp.asarray(keep, float), jnp.asarray(alias, jnp.int32)
 
     def draw(self, key: PRNGKeyArray, count: int) -> Int[Array, " {count}"]:
-        """Independent rows."""
+        """Independent rows.
+
+        Args:
+            key: of the draw.
+            count: how many.
+
+        Returns:
+            Their numbers, from 0 to N - 1.
+        """
         key_row, key_keep = jax.random.split(key)
         rows = jax.random.randint(key_row, (count,), 0, self.keep.size, jnp.int32)
         uniforms = jax.random.uniform(key_keep, (count,), self.keep.dtype)

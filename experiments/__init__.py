@@ -1,0 +1,1 @@
+"""The papers' experiments: `python -m experiments NAME`. They use ergodax by its public names."""

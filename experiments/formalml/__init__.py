@@ -1,0 +1,1 @@
+"""Bias, variance reduction and Neal's funnel: what textbooks say of stochastic-gradient MCMC."""

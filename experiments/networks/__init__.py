@@ -1,0 +1,1 @@
+"""Bayesian neural networks beside an optimised one and an ensemble."""

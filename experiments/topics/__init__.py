@@ -1,0 +1,1 @@
+"""Topics of a stream of documents: samplers beside variational inference."""

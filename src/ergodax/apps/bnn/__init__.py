@@ -1,1 +1,0 @@
-"""Bayesian neural networks on tables and images, beside an optimised network and an ensemble."""

@@ -1,1 +1,0 @@
-"""Latent Dirichlet allocation of a stream of documents."""

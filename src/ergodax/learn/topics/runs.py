@@ -1,0 +1,356 @@
+"""Runs on a stream of documents: judged snapshot by snapshot, kept in a folder, gone on with."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ergodax.driver import checkpoint
+from ergodax.kernel import State
+from ergodax.learn.topics.batches import batches
+from ergodax.learn.topics.corpus import Corpus, Document
+from ergodax.learn.topics.description import Topics, describe
+from ergodax.learn.topics.division import Division, divide
+from ergodax.learn.topics.evaluation import (
+    Averaged,
+    Completion,
+    HeldBack,
+    infer_proportions,
+    perplexity,
+    split,
+    word_probabilities,
+)
+from ergodax.learn.topics.train import Settings, Snapshot, first_state, train, word_distributions
+
+COHERENCE = 10_000  # documents in which the topics' words are counted
+
+Learner = Callable[..., Iterator[Snapshot]]  # of settings and documents; see `Bench.run`
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is kept of a finished run.
+
+    Attributes:
+        rows: a row for each snapshot.
+        phi: of the last snapshot, shape (K, W).
+    """
+
+    rows: list[dict[str, Any]]
+    phi: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What is kept of a run that has not ended, as of its last snapshot.
+
+    Attributes:
+        rows: a row for each snapshot.
+        kept: the probabilities of the held-back words that are averaged, an array a snapshot.
+        state: of the sampler.
+    """
+
+    rows: list[dict[str, Any]]
+    kept: list[np.ndarray]
+    state: State
+
+
+class Store:
+    """A file for each run; without a folder nothing is kept.
+
+    Args:
+        folder: made if it does not exist.
+        facts: of the corpus and the options, which a stored run must share.
+        resume: use what the folder has.
+    """
+
+    def __init__(self, folder: Path | None, facts: Mapping[str, Any], resume: bool = True) -> None:
+        self.folder, self.facts, self.resume = folder, facts, resume
+
+    def load(self, label: str, settings: Any) -> Run | None:
+        """The finished run of that label if it was of the same settings, else None.
+
+        Args:
+            label: of the run.
+            settings: a dataclass.
+        """
+        path = self._path(label, ".npz")
+        if path is None or not self.resume or not path.exists():
+            return None
+        with np.load(path) as file:
+            if str(file["of"]) != self._of(settings):
+                return None
+            return Run(json.loads(str(file["rows"])), file["phi"])
+
+    def save(self, label: str, settings: Any, run: Run) -> None:
+        """Keep a finished run; one of the same label is replaced, and its parts are removed.
+
+        Args:
+            label: of the run.
+            settings: a dataclass.
+            run: to keep.
+        """
+        path = self._path(label, ".npz")
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".writing.npz")  # never half of a run
+        np.savez(unfinished, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
+        unfinished.replace(path)
+        for part in path.parent.glob(f"{label}.part*"):
+            part.unlink()
+
+    def load_part(self, label: str, settings: Any, like: State) -> Part | None:
+        """The interrupted run of that label if it was of the same settings, else None.
+
+        Args:
+            label: of the run.
+            settings: a dataclass.
+            like: a state of the same shapes; `jax.ShapeDtypeStruct` will do.
+
+        Raises:
+            CheckpointError: the file is damaged, and the one before it too.
+        """
+        path = self._path(label, ".part")
+        if path is None or not self.resume:
+            return None
+        try:
+            facts, arrays = checkpoint.read(path)
+        except FileNotFoundError:
+            return None
+        if facts["of"] != self._of(settings):
+            return None
+        kept = [jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in arrays.items() if "'kept'" in n]
+        tree, facts = checkpoint.load(path, {"kept": kept, "state": like})
+        return Part(facts["rows"], [np.asarray(x) for x in tree["kept"]], tree["state"])
+
+    def save_part(self, label: str, settings: Any, part: Part) -> None:
+        """Keep a run as far as it has come.
+
+        Args:
+            label: of the run.
+            settings: a dataclass.
+            part: to keep.
+        """
+        path = self._path(label, ".part")
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tree = {"kept": part.kept, "state": part.state}
+        checkpoint.save(path, tree, {"of": self._of(settings), "rows": part.rows})
+
+    def _path(self, label: str, suffix: str) -> Path | None:
+        return None if self.folder is None else self.folder / "runs" / f"{label}{suffix}"
+
+    def _of(self, settings: Any) -> str:
+        return json.dumps([dict(self.facts), dataclasses.asdict(settings)], sort_keys=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Where every method meets the same stream and the same held-back words.
+
+    Attributes:
+        corpus: that is learnt from.
+        division: of the corpus.
+        completion: of the test documents.
+        documents: of a run.
+        seed: of order, start and noise.
+        store: of finished and interrupted runs.
+        say: called with a line of progress.
+        validation: of documents to choose settings by, if there are any.
+    """
+
+    corpus: Corpus
+    division: Division
+    completion: Completion
+    documents: int
+    seed: int
+    store: Store
+    say: Callable[[str], None]
+    validation: Completion | None = None
+
+    def run(
+        self, settings: Settings, repeat: int, label: str, learner: Learner | None = None
+    ) -> Run:
+        """Run a method, go on with its interrupted run, or take the run from the store.
+
+        Args:
+            settings: of the run.
+            repeat: decides stream, start and noise.
+            label: of the run in the store.
+            learner: another method than the sampler of the settings: a function of the settings
+                and the stream, and of num_documents, vocabulary_size and seed by name, that
+                yields a Snapshot now and then.
+
+        Raises:
+            ValueError: the documents do not fill a batch.
+            DivergenceError: the sampler left the finite numbers.
+            CheckpointError: the interrupted run's file is damaged.
+        """
+        stored = self.store.load(label, settings)
+        if stored is not None:
+            self.say(f"{label}: finished before, perplexity {stored.rows[-1]['perplexity']:.1f}")
+            return stored
+        part = self._part(settings, repeat, label) if learner is None else None
+        if learner is None:
+            snapshots = self._learn(settings, repeat, None if part is None else part.state)
+        else:
+            number = int(np.random.default_rng([self.seed, 3, repeat]).integers(2**31))
+            snapshots = learner(settings, self._stream(repeat), **self._sizes, seed=number)
+        run = self._judge(label, settings, snapshots, part)
+        self.store.save(label, settings, run)
+        return run
+
+    def proportions(self, phi: np.ndarray, settings: Settings) -> np.ndarray:
+        """The topics of the test documents; the Gibbs sampling has the same key in all runs.
+
+        Args:
+            phi: each topic's distribution over words, shape (K, W).
+            settings: of the run.
+        """
+        return infer_proportions(
+            jax.random.fold_in(jax.random.key(self.seed), 2**31 - 1),
+            self.completion,
+            jnp.asarray(phi),
+            alpha=settings.alpha,
+            sweeps=settings.gibbs_sweeps,
+            burn_in=settings.gibbs_sweeps // 2,
+        )
+
+    def topics(self, phi: np.ndarray, settings: Settings) -> Topics:
+        """The topics in words, by their shares in the test documents.
+
+        Args:
+            phi: each topic's distribution over words, shape (K, W).
+            settings: of the run.
+        """
+        shares = self.proportions(phi, settings).mean(axis=0)
+        documents = itertools.islice(self.corpus.read(), COHERENCE)
+        return describe(phi, shares, self.corpus.vocabulary, documents, min(10, phi.shape[1]))
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        words = len(self.corpus.vocabulary)
+        return {"num_documents": self.division.num_documents, "vocabulary_size": words}
+
+    def _judge(
+        self,
+        label: str,
+        settings: Settings,
+        snapshots: Iterator[Snapshot],
+        part: Part | None = None,
+    ) -> Run:
+        """Judge each snapshot, after those of an interrupted run, and keep the run so far."""
+        rows = [] if part is None else list(part.rows)
+        average = Averaged(self.completion.counts, [] if part is None else part.kept, len(rows))
+        phi = None if part is None else np.asarray(word_distributions(part.state.position))
+        before = rows[-1]["seconds"] if rows else 0.0
+        for snapshot in snapshots:
+            phi = np.asarray(snapshot.phi)
+            row = self._row(snapshot, phi, settings, average)
+            rows.append(row | {"seconds": before + row["seconds"]})
+            self.say(
+                f"{label}: {snapshot.documents:,} documents, perplexity "
+                f"{row['perplexity']:.1f}, {rows[-1]['seconds']:.1f} s"
+            )
+            if snapshot.state is not None:
+                self.store.save_part(label, settings, Part(rows, average.kept, snapshot.state))
+        if phi is None:
+            raise ValueError(
+                f"documents={self.documents} do not fill a batch of {settings.batch_size}."
+            )
+        return Run(rows, phi)
+
+    def _row(
+        self, snapshot: Snapshot, phi: np.ndarray, settings: Settings, average: Averaged
+    ) -> dict[str, Any]:
+        held = self.completion
+        proportions = self.proportions(phi, settings)
+        found = word_probabilities(proportions, phi, held.documents, held.words)
+        return {
+            "documents": int(snapshot.documents),
+            "perplexity": average.add(found),
+            "alone": perplexity(found, held.counts),
+            "seconds": float(snapshot.seconds),
+            "pace": float(snapshot.pace),
+        }
+
+    def _part(self, settings: Settings, repeat: int, label: str) -> Part | None:
+        """What is kept of the interrupted run of that label, if any."""
+        like = first_state(settings, **self._sizes, key=self._key(repeat))
+        part = self.store.load_part(label, settings, like)
+        if part is not None:
+            self.say(f"{label}: goes on after {part.rows[-1]['documents']:,} documents")
+        return part
+
+    def _key(self, repeat: int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.seed), repeat)
+
+    def _stream(self, repeat: int) -> Iterator[Document]:
+        return self.division.stream(self.documents, self.seed, repeat)
+
+    def _learn(
+        self, settings: Settings, repeat: int, start: State | None = None
+    ) -> Iterator[Snapshot]:
+        # The stream is a function of its seed: what was seen before is read again and passed over.
+        done = 0 if start is None else int(start.step) * settings.batch_size
+        rest = itertools.islice(self._stream(repeat), done, None)
+        key = self._key(repeat)
+        return train(
+            settings, batches(rest, settings.batch_size), **self._sizes, key=key, start=start
+        )
+
+
+def open_bench(
+    corpus: Corpus,
+    documents: int,
+    *,
+    test: int = 500,
+    validation: int = 0,
+    held_back: HeldBack = "tenth",
+    seed: int = 0,
+    folder: Path | None = None,
+    resume: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Bench:
+    """Divide a corpus, hold words of the test documents back, and open the folder of the runs.
+
+    Args:
+        corpus: of any size; its documents are read as they are needed.
+        documents: of a run, passing over the corpus again if it has fewer.
+        test: documents to test on.
+        validation: others, to choose settings by.
+        held_back: "tenth" or "half" of a test document's tokens.
+        seed: of everything.
+        folder: keeps the runs, which a second call does not repeat; None keeps nothing.
+        resume: use what the folder has.
+        say: called with a line of progress.
+
+    Raises:
+        ValueError: the corpus has too few documents, or too short ones.
+    """
+    division = divide(corpus, test, validation, seed)
+    completion, *others = (
+        split(documents, np.random.default_rng([seed, 2]), held_back)
+        for documents in (division.test, division.validation)
+        if documents
+    )
+    facts = {
+        "documents_in_corpus": corpus.num_documents,
+        "vocabulary": len(corpus.vocabulary),
+        "test_documents": len(division.test),
+        "held_back_tokens": int(completion.counts.sum()),
+        "documents": documents,
+        "held_back": held_back,
+        "seed": seed,
+        "validation": len(division.validation),
+    }
+    store = Store(folder, facts, resume)
+    return Bench(corpus, division, completion, documents, seed, store, say, *others)

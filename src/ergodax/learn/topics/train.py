@@ -1,0 +1,240 @@
+"""Training on a stream of documents: blocks of batches, each scanned by one compiled program."""
+
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ergodax.errors import DivergenceError
+from ergodax.kernel import State
+from ergodax.learn.topics.batches import Batch
+from ergodax.learn.topics.gibbs import Tokens, stack
+from ergodax.learn.topics.gradient import TopicGradient
+from ergodax.learn.topics.kernels import LEAST, SAMPLERS, Reflected, topic_sampler
+from ergodax.schedule import Polynomial
+
+# Found on English Wikipedia with 50 topics and the other settings at their defaults; the peers'
+# learning rate is scikit-learn's default.
+SUGGESTED: dict[str, dict[str, Any]] = {
+    "sgrld": {"step_size": 0.01, "offset": 30.0},
+    "sgrhmc": {"step_size": 0.14, "friction": 10.0},
+    "sgld": {"step_size": 0.3, "offset": 30.0},
+    "sghmc": {"step_size": 0.7, "friction": 10.0, "offset": 30.0, "power": 0.275},
+    "scikit-learn": {"offset": 10.0, "power": 0.7},
+    "gensim": {"offset": 10.0, "power": 0.7},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to train; the defaults are those of Patterson and Teh's published code.
+
+    Attributes:
+        sampler: "sgrld", "sgrhmc", "sgld" or "sghmc".
+        num_topics: K.
+        alpha: of the prior of a document's weights, Dirichlet(alpha).
+        beta: of the prior of a topic's words, Dirichlet(beta).
+        step_size: a of the step h_t = a (1 + t / b)^-c.
+        offset: b, in batches.
+        power: c.
+        friction: of the samplers with a momentum.
+        gibbs_sweeps: over each document; the first half is left out of the average.
+        batch_size: documents in a batch.
+        snapshot_every: documents from one snapshot to the next, at least.
+        block: batches that one call of the compiled program takes.
+    """
+
+    sampler: str = "sgrld"
+    num_topics: int = 50
+    alpha: float = 0.01
+    beta: float = 0.0001
+    step_size: float = 0.01
+    offset: float = 1000.0
+    power: float = 0.55
+    friction: float = 1.0
+    gibbs_sweeps: int = 50
+    batch_size: int = 50
+    snapshot_every: int = 5_000
+    block: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse what no run could use.
+
+        Raises:
+            ValueError: an unknown sampler, or a number that is not positive.
+        """
+        if self.sampler not in SAMPLERS:
+            raise ValueError(f"sampler must be one of {SAMPLERS}, not {self.sampler!r}.")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "sampler" and not value > 0:
+                raise ValueError(f"{field.name} must be positive, not {value}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The topics after some documents.
+
+    Attributes:
+        documents: seen so far.
+        phi: the word probabilities of each topic, its rows normalised.
+        seconds: spent on learning in this call, compilation included.
+        pace: processor seconds, of all cores together, per 100 documents: the median of the blocks
+            since the last snapshot, which neither compilations nor other programs move.
+        state: of the sampler, from which `train` can go on; None of a method that can't.
+    """
+
+    documents: int
+    phi: Float[Array, "K W"]
+    seconds: float
+    pace: float
+    state: State | None = None
+
+
+def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
+    """The kernel that `train` runs; feed its estimator a batch before each step.
+
+    Args:
+        settings: of the run.
+        num_documents: D, documents in the corpus.
+    """
+    sweeps = settings.gibbs_sweeps
+    gradient = TopicGradient(
+        settings.beta, settings.alpha, num_documents, sweeps=sweeps, burn_in=sweeps // 2
+    )
+    steps = Polynomial(settings.step_size, settings.offset, settings.power)
+    return topic_sampler(settings.sampler, gradient, steps, settings.friction)
+
+
+def first_state(
+    settings: Settings, num_documents: int, vocabulary_size: int, key: PRNGKeyArray
+) -> State:
+    """The state before the first batch: theta from Gamma(1, 1), the exponential law.
+
+    Args:
+        settings: of the run.
+        num_documents: D, documents in the corpus.
+        vocabulary_size: W.
+        key: of the run.
+    """
+    key_theta, key_init, _ = jax.random.split(key, 3)
+    shape = (settings.num_topics, vocabulary_size)
+    theta = jax.random.exponential(key_theta, shape, jnp.float32)
+    return topic_kernel(settings, num_documents).init(key_init, jnp.maximum(theta, LEAST))
+
+
+def word_distributions(theta: Float[Array, "K W"]) -> Float[Array, "K W"]:
+    """Each topic's distribution over words, phi_kw = theta_kw / sum_w theta_kw.
+
+    Args:
+        theta: positive.
+    """
+    return theta / jnp.sum(theta, axis=1, keepdims=True)
+
+
+def train(
+    settings: Settings,
+    batches: Iterator[Batch],
+    *,
+    num_documents: int,
+    vocabulary_size: int,
+    key: PRNGKeyArray,
+    start: State | None = None,
+    report: Callable[[int, float], Any] | None = None,
+) -> Iterator[Snapshot]:
+    """Draw topics from their posterior while documents stream by.
+
+    Memory does not depend on the length of the stream. A run that goes on from the state of a
+    snapshot, with the batches that come after its documents, equals the one that was not cut, bit
+    for bit: step t has its own key, and blocks begin anew after a snapshot.
+
+    Args:
+        settings: of the run.
+        batches: of `settings.batch_size` documents each; the run ends with them.
+        num_documents: D, documents in the corpus, by which a batch's gradient is scaled.
+        vocabulary_size: W.
+        key: of everything random here; not of the order of the documents.
+        start: the state of a snapshot to go on from; None begins with `first_state`.
+        report: called with the documents seen and the seconds after each block.
+
+    Returns:
+        A snapshot each time that `snapshot_every` more documents have been seen, and at the end.
+
+    Raises:
+        ValueError: a batch of another size.
+        DivergenceError: theta is no longer finite.
+    """
+    kernel, key_run = topic_kernel(settings, num_documents), jax.random.split(key, 3)[2]
+    state = first_state(settings, num_documents, vocabulary_size, key) if start is None else start
+    seen = given = int(state.step) * settings.batch_size
+    seconds, paces = 0.0, []
+    while block := list(itertools.islice(batches, _until_snapshot(settings, seen - given))):
+        _check(block, settings)
+        before, began, worked = state, time.perf_counter(), time.process_time()
+        state, finite = _advance(kernel, key_run, state, stack(block))
+        if not bool(finite):
+            raise _divergence(settings, before, seen)
+        seconds += time.perf_counter() - began
+        documents = len(block) * settings.batch_size
+        paces.append(100.0 * (time.process_time() - worked) / documents)
+        seen += documents
+        if report is not None:
+            report(seen, seconds)
+        if seen - given >= settings.snapshot_every:
+            yield _snapshot(state, seen, seconds, paces)
+            given, paces = seen, []
+    if seen > given:
+        yield _snapshot(state, seen, seconds, paces)
+
+
+def _divergence(settings: Settings, state: State, documents: int) -> DivergenceError:
+    step = documents // settings.batch_size
+    return DivergenceError(
+        f"theta is no longer finite in the block after {documents} documents. Try a step_size "
+        f"below {settings.step_size}, or the sampler sgrld.",
+        step=step,
+        chain=0,
+        state=jax.tree.map(lambda x: x[None], state),
+    )
+
+
+@eqx.filter_jit
+def _advance(
+    kernel: Reflected, key: PRNGKeyArray, state: State, blocks: Tokens
+) -> tuple[State, Bool[Array, ""]]:
+    """One step for each batch; step t has the key fold_in(key, t), wherever blocks begin."""
+
+    def step(state: State, tokens: Tokens) -> tuple[State, Bool[Array, ""]]:
+        fed = dataclasses.replace(state, gradient=tokens)
+        state, info = kernel.step(jax.random.fold_in(key, state.step), fed)
+        return dataclasses.replace(state, gradient=None), info.finite
+
+    state, finite = jax.lax.scan(step, state, blocks)
+    return state, jnp.all(finite)
+
+
+def _until_snapshot(settings: Settings, documents: int) -> int:
+    """Batches to take now: a block of them, or fewer if a snapshot is due before."""
+    left = -(-(settings.snapshot_every - documents) // settings.batch_size)
+    return max(1, min(settings.block, left))
+
+
+def _check(block: list[Batch], settings: Settings) -> None:
+    sizes = {batch.words.shape[0] for batch in block}
+    if sizes != {settings.batch_size}:
+        raise ValueError(
+            f"batches must have batch_size = {settings.batch_size} documents each, not "
+            f"{sorted(sizes)}."
+        )
+
+
+def _snapshot(state: State, documents: int, seconds: float, paces: list[float]) -> Snapshot:
+    phi = word_distributions(state.position)
+    return Snapshot(documents, phi, seconds, statistics.median(paces), state)
