@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from ergodax.apps import archive
 from ergodax.cli import main
+from ergodax.learn import archive
 
 RNG = np.random.default_rng(3)
 X, Y, LABELS = RNG.normal(size=(30, 3)), RNG.normal(size=30), np.arange(30) % 3

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import ergodax as ex
-from ergodax.apps import inference
 from ergodax.cli import main
+from ergodax.learn import regression as inference
 
 
 def ergodax(monkeypatch, capsys, *arguments):

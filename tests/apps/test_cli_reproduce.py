@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.apps.reproduce import figure2, figure3, pages, singular
 from ergodax.cli import main
 

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 import ergodax as ex
-from ergodax.apps import verification_pictures as pictures
-from ergodax.apps import verification_subjects as subjects
-from ergodax.apps.report import are_figures, text_table
-from ergodax.cli import main
+from ergodax.cli import main, subjects
+from ergodax.report import are_figures, text_table
+from ergodax.report import verification_pictures as pictures
 
 FILE = """
 import jax.numpy as jnp

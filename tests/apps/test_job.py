@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import xarray
 
-from ergodax.apps import evaluate, job, regression, tables
+from ergodax.apps import job, regression
+from ergodax.learn import evaluate, tables
 
 
 def synthetic(rows, seed, coefficients=(1.5, -1.0, 0.5, 0.3)):

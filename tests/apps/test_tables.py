@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax.apps import tables
+from ergodax.learn import tables
 
 
 @pytest.fixture

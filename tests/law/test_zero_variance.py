@@ -104,7 +104,7 @@ def test_a_control_variate_of_another_posterior_is_biased(regression, draws):
 def test_the_digits():
     """7 against 9, 128 principal components and an intercept."""
     from ergodax.apps import regression as app
-    from ergodax.apps import tables
+    from ergodax.learn import tables
 
     images = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
     posterior = app.logistic_posterior(tables.prepare(images, images, 128)[0], 10.0)

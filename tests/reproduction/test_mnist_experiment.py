@@ -21,9 +21,9 @@ from ergodax.apps.reproduce import (
     digits_reference,
     digits_schemes,
 )
-from ergodax.apps.tables import Table
 from ergodax.cli.reproduce import ReproduceOptions
 from ergodax.cli.reproduce_mnist import mnist
+from ergodax.learn.tables import Table
 
 PRIOR = 2.0
 SMALL = digits.Size(8, (15.0, 50.0), (8,), (8,), 800, 8)
@@ -272,7 +272,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 @pytest.mark.skipif(not MNIST.exists(), reason="ERGODAX_MNIST names no file")
 def test_the_control_variate_on_the_digits_themselves():
     """The noise of a gradient is three orders below that of an ordinary minibatch."""
-    from ergodax.apps import tables
+    from ergodax.learn import tables
 
     images = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
     table = tables.prepare(images, images, 128)[0]

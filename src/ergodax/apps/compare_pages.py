@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.apps.compare import PATIENCE, Result
 from ergodax.apps.compare_measure import OURS, Measured
-from ergodax.apps.pictures import COLOURS
-from ergodax.apps.report import sentences_list
+from ergodax.report import sentences_list
+from ergodax.report.pictures import COLOURS
 
 CAPTION = (
     "Effective draws a second of the worst coefficient, while sampling and with everything before "

@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ergodax.apps import compare_reference, inference, tables
+from ergodax.apps import compare_reference
 from ergodax.apps.compare_problem import LARGE, PRIOR_SCALE, Problem, Reference
+from ergodax.learn import regression as inference
+from ergodax.learn import tables
 from ergodax.tune.infer import infer
 
 

@@ -10,8 +10,11 @@ import jax
 import pandas as pd
 from jax.sharding import Mesh
 
-from ergodax.apps import evaluate, pictures, regression, report
-from ergodax.apps.tables import Table
+from ergodax import report
+from ergodax.apps import regression
+from ergodax.learn import evaluate
+from ergodax.learn.tables import Table
+from ergodax.report import pictures
 
 PANELS = 9  # coefficients shown in the pictures
 

@@ -15,10 +15,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ergodax.apps.tables import Table
 from ergodax.distributed import gather
 from ergodax.driver import Samples, sample
 from ergodax.gradient import FullGradient, KnownCovariance, Minibatch
+from ergodax.learn.tables import Table
 from ergodax.recipe import Diagonal
 from ergodax.sampler import hmc, sghmc
 from ergodax.target import Posterior

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 import jax
 from rich.console import Console
 
-from ergodax.apps import inference, tables
-from ergodax.apps import inference_pages as pages
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import text_table
+from ergodax.learn import regression as inference
+from ergodax.learn import tables
+from ergodax.report import inference as pages
 from ergodax.tune import Inference
 from ergodax.tune import infer as infer_posterior
 

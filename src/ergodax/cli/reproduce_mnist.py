@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from ergodax.apps import tables
 from ergodax.apps.reproduce import digits, digits_pages
 from ergodax.cli.options import Many, folder
 from ergodax.cli.reproduce import DEFAULTS, ReproduceOptions, run_experiment
+from ergodax.learn import tables
 
 
 def mnist(

@@ -10,10 +10,11 @@ from jax.sharding import Mesh
 from rich.console import Console
 
 from ergodax import distributed
-from ergodax.apps import archive, job, tables
+from ergodax.apps import job
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import show_result
 from ergodax.driver.meshes import mesh as sampling_mesh
+from ergodax.learn import archive, tables
 
 run_app = App(
     name="run",

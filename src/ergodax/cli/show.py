@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ergodax.apps.job import Result
-from ergodax.apps.pictures import furthest
-from ergodax.apps.report import are_figures
+from ergodax.report import are_figures
+from ergodax.report.pictures import furthest
 
 ROWS = 12
 

@@ -10,12 +10,12 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from ergodax import verify
-from ergodax.apps import verification_files as files
-from ergodax.apps import verification_pages as pages
-from ergodax.apps import verification_pictures as pictures
-from ergodax.apps import verification_subjects as subjects
+from ergodax.cli import subjects
+from ergodax.cli import user_files as files
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import text_table
+from ergodax.report import verification as pages
+from ergodax.report import verification_pictures as pictures
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify import Report
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.apps.bnn import methods, scores
 from ergodax.apps.bnn.data import Task
 from ergodax.apps.bnn.experiment import Options
 from ergodax.apps.bnn.pages import measured
-from ergodax.apps.pictures import COLOURS
+from ergodax.report.pictures import COLOURS
 
 CAPTION = (
     "Test log-likelihood of cyclical SGHMC at temperature T, with one standard error over the test "

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ergodax.apps import archive
+from ergodax.learn import archive
 
 HELD_OUT = 0.1  # of the rows, where a file has no test rows
 

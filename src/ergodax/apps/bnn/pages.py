@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.apps.bnn.experiment import Result
 from ergodax.apps.bnn.methods import REFERENCE
 from ergodax.apps.bnn.scores import FIGURES
-from ergodax.apps.pictures import COLOURS
-from ergodax.apps.report import sentences_list
+from ergodax.report import sentences_list
+from ergodax.report.pictures import COLOURS
 
 PALETTE = (*COLOURS, "#b5964b", "#333333")
 WITH_ERROR = ("log_likelihood", "rmse", "accuracy", "calibration_error")

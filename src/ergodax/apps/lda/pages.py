@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.apps.lda.experiment import Result
 from ergodax.apps.lda.peers import PEERS
 from ergodax.apps.lda.train import Settings
-from ergodax.apps.pictures import COLOURS
-from ergodax.apps.report import plain, sentences_list
+from ergodax.report import plain, sentences_list
+from ergodax.report.pictures import COLOURS
 
 TITLE = "Topics of a stream of documents"
 CAPTION = (

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from ergodax.apps import archive
 from ergodax.apps.lda.corpus import Corpus, Document, Vocabulary
+from ergodax.learn import archive
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
 FAULTS = (OSError, EOFError, UnicodeDecodeError, zlib.error, ElementTree.ParseError)

@@ -27,8 +27,8 @@ from ergodax.apps.reproduce.digits_moments import (
 )
 from ergodax.apps.reproduce.digits_reference import Reference
 from ergodax.apps.reproduce.digits_schemes import Problem, Scheme, all_schemes, prepare
-from ergodax.apps.tables import Table
 from ergodax.driver.progress import progress_bar
+from ergodax.learn.tables import Table
 
 GOAL = 0.01
 PAPER_PASSES = 100  # at which the paper's error is about the goal

@@ -14,7 +14,7 @@ import scipy.linalg
 from jaxtyping import Float
 from scipy.special import expit
 
-from ergodax.apps.tables import Table
+from ergodax.learn.tables import Table
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

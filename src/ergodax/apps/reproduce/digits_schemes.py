@@ -11,8 +11,8 @@ from ergodax.apps import regression
 from ergodax.apps.reproduce import digits_fit
 from ergodax.apps.reproduce.digits_fit import Gaussian
 from ergodax.apps.reproduce.digits_gradient import GaussianControl, Recorded, alias_table
-from ergodax.apps.tables import Table
 from ergodax.gradient import KnownCovariance, Minibatch
+from ergodax.learn.tables import Table
 from ergodax.recipe.operators import Diagonal
 from ergodax.sampler import ccadl, msgld, nogin
 from ergodax.target import Posterior

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.apps.reproduce import figure2, figure3, pictures
 from ergodax.apps.reproduce.cases import CASES
 from ergodax.apps.reproduce.divergences import Measured

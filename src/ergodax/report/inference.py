@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import pictures, report
-from ergodax.apps.inference import ERROR
-from ergodax.apps.report import plain, sentences_list
+from ergodax.learn.regression import ERROR
+from ergodax.report import page as report
+from ergodax.report import pictures
+from ergodax.report.page import plain, sentences_list
 from ergodax.tune import Inference
 
 ROWS = 40  # components in the terminal

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import archive
+from ergodax.learn import archive
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from scipy.special import expit, log_expit
 from scipy.stats import binomtest
 
 from ergodax.apps.regression import Fit, draws_of
-from ergodax.apps.tables import Table
 from ergodax.driver.summary import summarise
+from ergodax.learn.tables import Table
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import pictures
+from ergodax.report import pictures
 
 FIGURE = re.compile(r"[+-]?\d.*|none|nan|")
 STYLE = """

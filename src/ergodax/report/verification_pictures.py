@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ergodax.apps.pictures import COLOURS
+from ergodax.report.pictures import COLOURS
 from ergodax.verify import KernelReport, Report, bias
 
 GRID, LINE = 33, 400  # points along an axis of a plane; along a line

@@ -11,8 +11,8 @@ import pandas as pd
 from jaxtyping import Array, Float
 
 import ergodax as ex
-from ergodax.apps import tables
 from ergodax.apps.regression import GaussianPrior
+from ergodax.learn import tables
 from ergodax.tune import Inference
 
 ERROR = (

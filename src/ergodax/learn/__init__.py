@@ -1,0 +1,1 @@
+"""Models on tables: reading and preparing a table, its regressions, how well they predict."""
