@@ -17,7 +17,6 @@ from ergodax.cli.lda import lda
 from ergodax.cli.network import network_app
 from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
-from ergodax.cli.run import run_app
 from ergodax.cli.verify import verify_app
 from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import DivergenceError, Interrupted, StorageError
@@ -31,10 +30,9 @@ app = App(
     command has an example in its help, --json to print one JSON document, and --output for the
     folder of its files.
 
-    Example: ergodax run digits
+    Example: ergodax infer --data digits --classes 3 8
     """,
 )
-app.command(run_app)
 app.command(infer)
 app.command(advise)
 app.command(verify_app)

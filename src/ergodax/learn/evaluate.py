@@ -1,99 +1,123 @@
-"""How good a fit is: on held-out rows, and beside the reference."""
+"""How good an answer is: on rows that were held out, and compared with a reference."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit, log_expit
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
-from ergodax.apps.regression import Fit, draws_of
-from ergodax.driver.summary import summarise
+from ergodax.learn.regression import Draws
 from ergodax.learn.tables import Table
+
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a predictive distribution
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Performance on held-out rows.
+    """How well the posterior predicts rows that were held out.
 
     Attributes:
-        accuracy: fraction right, averaged over draws, and its posterior standard deviation.
-        log_density: mean log predictive density of a row under one draw, likewise.
-        averaged_accuracy: of the predictive probabilities averaged over draws.
-        averaged_log_density: likewise; what the posterior itself predicts.
-        probabilities: of class 1 for each row, averaged over draws.
+        scores: by name. `log_predictive_density` and `accuracy` are means over the rows, averaged
+            over draws, and their posterior sd; `averaged_...` is of the predictive distribution,
+            which averages over draws first.
+        calibration: a DataFrame: a row for each bin of probabilities, or level of the predictive
+            distribution, with the columns predicted, observed, count, and low and high of the
+            95 % Wilson interval of the observed frequency.
     """
 
-    accuracy: tuple[float, float]
-    log_density: tuple[float, float]
-    averaged_accuracy: float
-    averaged_log_density: float
-    probabilities: np.ndarray
-
-    def as_dict(self) -> dict[str, float]:
-        """The numbers, for a table or JSON."""
-        return {
-            "accuracy": self.accuracy[0],
-            "accuracy_sd": self.accuracy[1],
-            "log_predictive_density": self.log_density[0],
-            "log_predictive_density_sd": self.log_density[1],
-            "averaged_accuracy": self.averaged_accuracy,
-            "averaged_log_predictive_density": self.averaged_log_density,
-        }
+    scores: dict[str, int | float]
+    calibration: pd.DataFrame
 
 
-def held_out(fit: Fit, test: Table, *, most_draws: int = 2000) -> HeldOut:
-    """Predict the held-out rows with every draw (at most `most_draws`, evenly spaced)."""
-    draws = draws_of(fit)
-    flat = draws.reshape(-1, draws.shape[-1])
-    flat = flat[:: max(1, len(flat) // most_draws)]
-    logits = flat @ test.features.T
-    signed = np.where(test.target > 0.5, logits, -logits)
-    right = (signed > 0).mean(axis=1)
-    density = log_expit(signed).mean(axis=1)
-    probability = expit(logits).mean(axis=0)
+def held_out(draws: Draws, test: Table, *, most_draws: int = 1000) -> HeldOut:
+    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced.
+
+    Args:
+        draws: in the columns' own units.
+        test: the rows, with the columns of the draws.
+        most_draws: see above.
+    """
+    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
+    every = max(1, len(flat["intercept"]) // most_draws)
+    flat = {name: x[::every] for name, x in flat.items()}
+    predict = _predict_number if "residual_sd" in draws else _predict_class
+    return predict(flat, test)
+
+
+def _predict_class(draws: Draws, test: Table) -> HeldOut:
+    sign = np.where(test.target > 0.5, 1.0, -1.0)
+    right, density, probability = [], [], np.zeros(len(sign))
+    for slopes, intercept in zip(draws["coefficient"], draws["intercept"], strict=True):
+        logits = test.features @ slopes + intercept
+        right.append((sign * logits > 0).mean())
+        density.append(log_expit(sign * logits).mean())
+        probability += expit(logits) / len(draws["intercept"])
     of_truth = np.where(test.target > 0.5, probability, 1.0 - probability)
-    return HeldOut(
-        (float(right.mean()), float(right.std(ddof=1))),
-        (float(density.mean()), float(density.std(ddof=1))),
-        float((of_truth > 0.5).mean()),
-        float(np.log(of_truth).mean()),
-        probability,
-    )
+    scores = {
+        "rows": len(sign),
+        **_mean_and_sd("accuracy", right),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_accuracy": float((of_truth > 0.5).mean()),
+        "averaged_log_predictive_density": float(np.log(of_truth).mean()),
+    }
+    return HeldOut(scores, reliability(probability, test.target))
+
+
+def _predict_number(draws: Draws, test: Table) -> HeldOut:
+    density, mean = [], np.zeros(len(test.target))
+    of_truth, below = np.full(len(mean), -np.inf), np.zeros(len(mean))
+    for slopes, intercept, sd in zip(*draws.values(), strict=True):
+        line = test.features @ slopes + intercept
+        log_density = norm.logpdf(test.target, line, sd)
+        density.append(log_density.mean())
+        of_truth = np.logaddexp(of_truth, log_density)
+        mean += line / len(draws["intercept"])
+        below += norm.cdf(test.target, line, sd) / len(draws["intercept"])
+    scores = {
+        "rows": len(mean),
+        "root_mean_squared_error": float(np.sqrt(np.mean((test.target - mean) ** 2))),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_log_predictive_density": float(of_truth.mean() - np.log(len(density))),
+    }
+    rows = [_observed(level, below <= level) for level in LEVELS]
+    return HeldOut(scores, pd.DataFrame(rows))
 
 
 def reliability(probabilities: np.ndarray, target: np.ndarray, bins: int = 5) -> pd.DataFrame:
     """Predicted probability against observed frequency in bins of equal width.
 
     Returns:
-        A row for each bin that is not empty: predicted, observed, count, and the limits low and
-        high of the 95% Wilson interval of the observed frequency.
+        As `HeldOut.calibration`, a row for each bin that is not empty.
     """
     place = np.clip((probabilities * bins).astype(int), 0, bins - 1)
-    rows = []
-    for k in np.unique(place):
-        inside = place == k
-        count, hits = int(inside.sum()), int(target[inside].sum())
-        interval = binomtest(hits, count).proportion_ci(method="wilson")
-        predicted = float(probabilities[inside].mean())
-        rows.append((predicted, hits / count, count, interval.low, interval.high))
-    return pd.DataFrame(rows, columns=pd.Index(["predicted", "observed", "count", "low", "high"]))
+    parts = [place == k for k in np.unique(place)]
+    return pd.DataFrame(
+        [_observed(float(probabilities[part].mean()), target[part] > 0.5) for part in parts]
+    )
 
 
-def summary_of(fit: Fit, names: list[str]) -> pd.DataFrame:
-    """The summary table with the columns' names."""
-    table = summarise({"w": draws_of(fit)})
-    table.index = pd.Index(names)
-    return table
+def _observed(predicted: float, happened: np.ndarray) -> dict[str, int | float]:
+    count, hits = len(happened), int(happened.sum())
+    interval = binomtest(hits, count).proportion_ci(method="wilson")
+    return {
+        "predicted": predicted, "observed": hits / count, "count": count,
+        "low": interval.low, "high": interval.high,
+    }  # fmt: skip
+
+
+def _mean_and_sd(name: str, values: list) -> dict[str, float]:
+    return {name: float(np.mean(values)), f"{name}_sd": float(np.std(values, ddof=1))}
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A fit beside a reference, in units of the reference's posterior standard deviation.
+    """An answer compared with a reference, in units of the reference's posterior sd.
 
     Attributes:
-        table: a row for each coefficient: difference of means, its Monte Carlo standard error
-            (both chains'), and the ratio of standard deviations.
+        table: a DataFrame, a row for each component: difference of means, its Monte Carlo
+            standard error (of both), and the ratio of standard deviations.
     """
 
     table: pd.DataFrame
@@ -112,14 +136,21 @@ class Comparison:
         }
 
 
-def compare(summary: pd.DataFrame, reference: pd.DataFrame) -> Comparison:
-    """Compare two summaries with the same rows."""
+def compare(table: Any, reference: Any) -> Comparison:
+    """Compare the table of an Inference with the summary of reference draws.
+
+    Args:
+        table: of an `Inference`, whose mcse is in posterior sd.
+        reference: of `Samples.summary`, with the same rows.
+    """
     scale = reference["sd"]
-    table = pd.DataFrame(
-        {
-            "difference": (summary["mean"] - reference["mean"]) / scale,
-            "mcse": np.sqrt(summary["mcse"] ** 2 + reference["mcse"] ** 2) / scale,
-            "sd_ratio": summary["sd"] / scale,
-        }
+    error = np.hypot(table["mcse_mean"] * table["sd"], reference["mcse"])
+    return Comparison(
+        pd.DataFrame(
+            {
+                "difference": (table["mean"] - reference["mean"]) / scale,
+                "mcse": error / scale,
+                "sd_ratio": table["sd"] / scale,
+            }
+        )
     )
-    return Comparison(table)

@@ -10,6 +10,7 @@ from ergodax.report.page import (
     sentences_list,
     text_table,
     write,
+    write_facts,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "sentences_list",
     "text_table",
     "write",
+    "write_facts",
 ]

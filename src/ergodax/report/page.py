@@ -1,6 +1,9 @@
-"""A self-contained HTML page: what was run, what came out, pictures."""
+"""A self-contained HTML page from one template: what was run, what came out, pictures."""
 
+import base64
+import functools
 import html
+import io
 import json
 import math
 import re
@@ -9,47 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-
-from ergodax.report import pictures
 
 FIGURE = re.compile(r"[+-]?\d.*|none|nan|")
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em;
-       color: #222; }
-table { border-collapse: collapse; font-size: 13px; }
-th, td { padding: 2px 10px; text-align: right; border-bottom: 1px solid #e5e5e5; }
-th:first-child, td:first-child { text-align: left; }
-img { max-width: 100%; } h2 { margin-top: 2em; } .scroll { max-height: 30em; overflow: auto; }
-figcaption { color: #666; font-size: 13px; }
-"""
+LEFT = ' style="text-align: left"'
 
 
 def key_values(values: dict[str, object]) -> str:
     """A two-column table."""
-    rows = "".join(
-        f"<tr><td>{html.escape(name.replace('_', ' '))}</td><td>{_text(value)}</td></tr>"
-        for name, value in values.items()
-    )
-    return f"<table>{rows}</table>"
+    return _part("key_values", {name: _rounded(value, 5) for name, value in values.items()})
 
 
-def data_frame(table: pd.DataFrame) -> str:
-    """A table with row names, four significant digits, scrolled if long."""
-    body = table.to_html(float_format=lambda x: f"{x:.4g}", border=0)
-    return f'<div class="scroll">{body}</div>'
+def data_frame(table: Any) -> str:
+    """A pandas DataFrame with row names, four significant digits, scrolled if long."""
+    rows = [
+        [name, *(_rounded(value, 4) for value in row)]
+        for name, row in zip(table.index, table.itertuples(index=False), strict=True)
+    ]
+    return _part("table", ["", *table.columns], rows, [""] * (1 + len(table.columns)))
 
 
-def text_table(table: pd.DataFrame) -> str:
-    """A table of texts without row names: words to the left, figures to the right."""
-    sides = ["" if are_figures(table[name]) else ' style="text-align: left"' for name in table]
-
-    def row(cells: Iterable[object], tag: str) -> str:
-        texts = zip(sides, cells, strict=True)
-        return "".join(f"<{tag}{side}>{html.escape(str(c))}</{tag}>" for side, c in texts)
-
-    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.itertuples(index=False))
-    return f"<table><tr>{row(table.columns, 'th')}</tr>{body}</table>"
+def text_table(table: Any) -> str:
+    """A DataFrame of texts without row names: words to the left, figures to the right."""
+    sides = ["" if are_figures(table[name]) else _safe(LEFT) for name in table]
+    return _part("table", table.columns, table.itertuples(index=False), sides)
 
 
 def are_figures(texts: Iterable[str]) -> bool:
@@ -57,14 +42,19 @@ def are_figures(texts: Iterable[str]) -> bool:
     return all(FIGURE.fullmatch(str(text)) for text in texts)
 
 
-def picture(figure: object, caption: str) -> str:
-    """A figure with its caption, the image inlined."""
-    data = pictures.encode(figure)
-    alt = html.escape(caption)
-    return (
-        f'<figure><img alt="{alt}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{alt}</figcaption></figure>"
-    )
+def picture(figure: Any, caption: str) -> str:
+    """A matplotlib figure with its caption, the image inlined; closes it."""
+    import matplotlib.pyplot as plt
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight")
+    plt.close(figure)
+    return _part("picture", base64.b64encode(buffer.getvalue()).decode(), caption)
+
+
+def sentences_list(sentences: list[str]) -> str:
+    """An HTML list."""
+    return _part("sentences_list", [_safe(html.escape(s, quote=False)) for s in sentences])
 
 
 def write(path: Path, title: str, sections: list[tuple[str, str]]) -> Path:
@@ -73,16 +63,11 @@ def write(path: Path, title: str, sections: list[tuple[str, str]]) -> Path:
     Args:
         path: of the .html file; its folder is made.
         title: of the page.
-        sections: (heading, HTML) in order.
+        sections: (heading, HTML) in order, the HTML made of the parts above.
     """
-    body = "".join(f"<h2>{html.escape(head)}</h2>\n{content}\n" for head, content in sections)
-    page = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'
-        f"</title><style>{STYLE}</style></head><body><h1>{html.escape(title)}</h1>{body}"
-        "</body></html>\n"
-    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    text = _template().render(title=title, sections=sections)
+    path.write_text(text + "\n", encoding="utf-8")
     return path
 
 
@@ -90,7 +75,7 @@ def results(
     folder: Path,
     name: str,
     picture: Any,
-    table: pd.DataFrame | None,
+    table: Any,
     facts: dict[str, Any],
     *,
     facts_name: str | None = None,
@@ -101,7 +86,7 @@ def results(
         folder: made if it does not exist.
         name: of the files.
         picture: a figure.
-        table: without row names; or None.
+        table: a DataFrame without row names; or None.
         facts: see `plain`.
         facts_name: of the facts' file, if another one.
 
@@ -120,8 +105,13 @@ def results(
         del paths["table"]
     else:
         table.to_csv(paths["table"], index=False)
-    paths["facts"].write_text(json.dumps(plain(facts), indent=2) + "\n", encoding="utf-8")
+    write_facts(paths["facts"], facts)
     return paths
+
+
+def write_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Write facts as JSON."""
+    path.write_text(json.dumps(plain(facts), indent=2) + "\n", encoding="utf-8")
 
 
 def plain(value: Any) -> Any:
@@ -135,12 +125,24 @@ def plain(value: Any) -> Any:
     return value
 
 
-def sentences_list(sentences: list[str]) -> str:
-    """An HTML list."""
-    return "<ul>" + "".join(f"<li>{html.escape(s, quote=False)}</li>" for s in sentences) + "</ul>"
+@functools.cache
+def _template() -> Any:
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    return jinja2.Environment(loader=loader, autoescape=True).get_template("page.html")
 
 
-def _text(value: object) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{value:.5g}"
-    return html.escape(str(value))
+def _part(macro: str, *arguments: Any) -> str:
+    """What a macro of the template makes of the arguments; a plain str, to be added to others."""
+    return str(getattr(_template().module, macro)(*arguments))
+
+
+def _rounded(value: object, digits: int) -> object:
+    return f"{value:.{digits}g}" if isinstance(value, float | np.floating) else value
+
+
+def _safe(text: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup(text)

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ergodax.apps import regression
-from ergodax.apps.reproduce import digits_fit
+from ergodax.apps.reproduce import digits_fit, digits_posterior
 from ergodax.apps.reproduce.digits_fit import Gaussian
 from ergodax.apps.reproduce.digits_gradient import GaussianControl, Recorded, alias_table
 from ergodax.gradient import KnownCovariance, Minibatch
@@ -49,7 +48,7 @@ class Problem:
         """The posterior of u, w = centre + basis u."""
         nothing = jnp.zeros(len(basis), jnp.float32)
         change = Whitening(_single(self.gaussian.centre), _single(basis), nothing)
-        return regression.whitened(self.posterior, change)
+        return digits_posterior.whitened(self.posterior, change)
 
     def starts(
         self, basis: Float[np.ndarray, "d d"], chains: int, seed: int
@@ -66,7 +65,7 @@ def prepare(table: Table, prior_scale: float, seed: int = 0) -> Problem:
         ValueError: the fit does not converge.
     """
     gaussian = digits_fit.fit(table, prior_scale, seed)
-    posterior = regression.logistic_posterior(table, prior_scale)
+    posterior = digits_posterior.logistic_posterior(table, prior_scale)
     return Problem(table, prior_scale, posterior, gaussian, digits_fit.whitening(gaussian))
 
 
