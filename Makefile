@@ -12,7 +12,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 run: .venv/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
-	$(BIN)/ergodax run digits
+	$(BIN)/ergodax infer --data digits --classes 3 8 --held-out 0.2 --reference --output runs/digits
 
 test: .venv/app .venv/test .venv/gallery .venv/browser ## all tests, law tests included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
