@@ -14,7 +14,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 run: $(VENV)/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
-	$(BIN)/ergodax run digits
+	$(BIN)/ergodax infer --data digits --classes 3 8 --held-out 0.2 --reference --output runs/digits
 
 test: $(VENV)/app $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
 	$(PYTEST) -m "not slow" --ignore tests/slow

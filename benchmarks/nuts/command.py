@@ -12,7 +12,7 @@ from benchmarks.nuts.contestants import OURS, Measured
 from benchmarks.nuts.problem import PRIOR_SCALE, from_table
 from benchmarks.nuts.race import PATIENCE, Options, Result
 from benchmarks.report import Table
-from ergodax.apps import tables
+from ergodax.learn import tables
 
 DESCRIPTION = """\
 Race infer against NUTS on logistic regressions: of growing size, or on a table. ESS per second

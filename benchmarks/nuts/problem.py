@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 import ergodax as ex
 from benchmarks.nuts import long_run
-from ergodax.apps import inference, tables
+from ergodax.learn import regression, tables
 
 PRIOR_SCALE = 10.0
 LARGE = 5_000_000  # numbers in a table from which others are given what they would have to find
@@ -207,7 +207,7 @@ def from_table(
         seed: of the reference.
         seconds: for the reference's sampling; three times as much for a large table.
     """
-    model = inference.logistic(table, prior_scale, components)
+    model = regression.logistic(table, prior_scale, components)
     features, labels = (np.asarray(x) for x in model.posterior.data)
     guess = None
     if features.size >= LARGE:

@@ -27,8 +27,8 @@ def launch(
 ) -> int:
     """Start a command several times as the processes of one run, and again if one is lost.
 
-    Each process finds its number in its environment, where ergodax.distributed.start() and
-    `ergodax run` look for it. A process that is killed or fails ends the others, and all are
+    Each process finds its number in its environment, where ergodax.distributed.start() looks for
+    it. A process that is killed or fails ends the others, and all are
     started again; a program that samples with checkpoint= and resume=True then goes on where it
     was.
 

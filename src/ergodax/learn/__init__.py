@@ -1,6 +1,7 @@
 """Models that are learnt from data in one call: `from ergodax.learn import topics`.
 
-They are no part of `import ergodax`, since they need more than sampling does.
+Tables are read and prepared here, and the regressions of `ergodax infer` stand here. None of it is
+part of `import ergodax`, since it needs more than sampling does.
 """
 
-__all__ = ["topics"]  # imported where it is asked for
+__all__ = ["regression", "tables", "topics"]  # imported where they are asked for

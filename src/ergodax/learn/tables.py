@@ -1,6 +1,7 @@
-"""Tables from files: CSV, Parquet and npz, as a standardised design matrix and a target."""
+"""Tables from files: CSV, Parquet and npz, as features in their own units and a target."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,19 @@ from ergodax.data import archive
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Features and a two-class target.
+    """Features and a target of two classes, or a number.
 
     Attributes:
         features: shape (rows, columns), numbers.
-        target: shape (rows,), 0.0 or 1.0.
+        target: shape (rows,), of classes 0.0 or 1.0.
         names: of the columns.
-        classes: the two values of the target, the one coded 0 first.
+        classes: the two values of the target, the one coded 0 first; () for a number.
     """
 
     features: np.ndarray
     target: np.ndarray
     names: list[str]
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
 
     def rows(self, which: np.ndarray) -> "Table":
         """Some of the rows."""
@@ -36,7 +37,7 @@ def read(
     target: str | None,
     features: str = "x_train",
     categorical: str | None = None,
-    classes: tuple[str, str] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Table:
     """Read a table with a two-class target from any file that is known.
 
@@ -60,7 +61,7 @@ def read(
     return read_table(path, target, classes)
 
 
-def read_table(path: str | Path, target: str, classes: tuple[str, str] | None = None) -> Table:
+def read_table(path: str | Path, target: str, classes: Sequence[str] | None = None) -> Table:
     """Read a CSV or Parquet file with a column `target`.
 
     Columns of text become one indicator for each value but the first.
@@ -77,6 +78,29 @@ def read_table(path: str | Path, target: str, classes: tuple[str, str] | None = 
     features, outcome = read_columns(path, target)
     names = [str(name) for name in features.columns]
     return make_table(features.to_numpy(), outcome.to_numpy(), names, classes)
+
+
+def read_numeric(path: Path, target: str | None) -> Table:
+    """A CSV or Parquet file whose target is a number.
+
+    Args:
+        path: the file.
+        target: the column to predict.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: as of `read_table`, or a target that is not a number or not finite.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: --data {path}")
+    if path.suffix == ".npz" or target is None:
+        raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
+    features, outcome = read_columns(path, target)
+    if not pd.api.types.is_numeric_dtype(outcome):
+        raise ValueError(f"target={target!r} is not a number; try --model logistic.")
+    x, y = features.to_numpy(), outcome.to_numpy(np.float64)
+    _check_finite(np.column_stack([x, y]))
+    return Table(x, y, [str(name) for name in features.columns], ())
 
 
 def read_columns(path: str | Path, target: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -113,7 +137,7 @@ def read_npz(
     path: str | Path,
     features: str,
     target: str,
-    classes: tuple[str, str] | None = None,
+    classes: Sequence[str] | None = None,
     categorical: str | None = None,
 ) -> Table:
     """Read the arrays of an .npz file.
@@ -146,7 +170,7 @@ def read_npz(
 
 
 def make_table(
-    features: np.ndarray, target: Any, names: list[str], classes: tuple[str, str] | None = None
+    features: np.ndarray, target: Any, names: list[str], classes: Sequence[str] | None = None
 ) -> Table:
     """Features and any two-valued outcome as a Table.
 
@@ -166,13 +190,17 @@ def make_table(
         )
     kept = np.isin(outcome, chosen)
     x = np.asarray(features, np.float64)[kept]
-    if not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0][0])
-        raise ValueError(f"a feature in row {row} is NaN or infinite; drop or impute these rows.")
+    _check_finite(x)
     return Table(x, (outcome[kept] == chosen[1]).astype(np.float64), names, chosen)
 
 
-def digits(classes: tuple[str, str] = ("3", "8")) -> Table:
+def _check_finite(x: np.ndarray) -> None:
+    if not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise ValueError(f"a feature in row {row} is NaN or infinite; drop or impute these rows.")
+
+
+def digits(classes: Sequence[str] = ("3", "8")) -> Table:
     """Scikit-learn's 8 x 8 handwritten digits, one class against another; needs no download."""
     from sklearn.datasets import load_digits
 
@@ -199,10 +227,37 @@ def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
     return table.rows(order[count:]), table.rows(order[:count])
 
 
-def prepare(train: Table, test: Table, components: int | None = None) -> tuple[Table, Table]:
-    """Drop constant columns, reduce by PCA if asked, standardise, and append an intercept.
+def varying(tables: Sequence[Table], components: int | None = None) -> list[Table]:
+    """The columns that are not constant, or their principal components, in their own units.
 
-    All of it is learnt from `train` and applied to both.
+    Args:
+        tables: the rows to fit, of which both are learnt, and others, such as rows held out.
+        components: how many principal components to keep; None for the columns themselves.
+
+    Raises:
+        ValueError: more components than columns, or no column that varies.
+    """
+    varies = np.ptp(tables[0].features, axis=0) > 0
+    names = [name for name, keep in zip(tables[0].names, varies, strict=True) if keep]
+    if not names:
+        raise ValueError("every feature is constant over the training rows.")
+    parts = [table.features[:, varies] for table in tables]
+    if components is not None:
+        from sklearn.decomposition import PCA
+
+        if not 0 < components <= min(parts[0].shape):
+            raise ValueError(f"components={components} must lie in [1, {min(parts[0].shape)}].")
+        reduce = PCA(components, svd_solver="full").fit(parts[0])
+        parts = [reduce.transform(x) for x in parts]
+        names = [f"component[{k}]" for k in range(components)]
+    return [
+        dataclasses.replace(table, features=x, names=names)
+        for table, x in zip(tables, parts, strict=True)
+    ]
+
+
+def prepare(train: Table, test: Table, components: int | None = None) -> tuple[Table, Table]:
+    """The same, standardised by the training rows, with an intercept as the last column.
 
     Args:
         train: the rows to fit.
@@ -210,26 +265,13 @@ def prepare(train: Table, test: Table, components: int | None = None) -> tuple[T
         components: how many principal components to keep; None for the columns themselves.
 
     Raises:
-        ValueError: more components than columns, or no column that varies.
+        ValueError: as of `varying`.
     """
-    from sklearn.decomposition import PCA
-    from sklearn.preprocessing import StandardScaler
+    train, test = varying([train, test], components)
+    centre, scale = train.features.mean(axis=0), train.features.std(axis=0)
 
-    varies = train.features.std(axis=0) > 0
-    x, x_test = train.features[:, varies], test.features[:, varies]
-    names = [name for name, keep in zip(train.names, varies, strict=True) if keep]
-    if not names:
-        raise ValueError("every feature is constant over the training rows.")
-    if components is not None:
-        if not 0 < components <= min(x.shape):
-            raise ValueError(f"components={components} must lie in [1, {min(x.shape)}].")
-        reduce = PCA(components, svd_solver="full").fit(x)
-        x, x_test = reduce.transform(x), reduce.transform(x_test)
-        names = [f"component[{k}]" for k in range(components)]
-    scale = StandardScaler().fit(x)
+    def finish(table: Table) -> Table:
+        full = np.column_stack([(table.features - centre) / scale, np.ones(len(table.target))])
+        return dataclasses.replace(table, features=full, names=[*table.names, "intercept"])
 
-    def finish(table: Table, features: np.ndarray) -> Table:
-        full = np.column_stack([scale.transform(features), np.ones(len(features))])
-        return dataclasses.replace(table, features=full, names=[*names, "intercept"])
-
-    return finish(train, x), finish(test, x_test)
+    return finish(train), finish(test)

@@ -32,15 +32,6 @@ def parse(tokens):
     return command, bound.arguments
 
 
-def ergodax(monkeypatch, capsys, *arguments):
-    """Exit status, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["ergodax", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main.main()
-    out = capsys.readouterr()
-    return stop.value.code or 0, out.out, " ".join(out.err.split())
-
-
 def examples(name):
     """The tokens of each example in a command's help."""
     return [text.split() for text in EXAMPLE.findall(COMMANDS[name].help)]
@@ -53,7 +44,7 @@ def with_option(tokens, *more):
 
 
 def test_the_commands_are_those_of_the_documentation():
-    groups = {"run", "verify"}
+    groups = {"verify"}
     words = {"infer", "advise", "topics", "launch"}
     assert {name for name in COMMANDS if " " not in name} == groups | words
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
@@ -62,8 +53,8 @@ def test_the_commands_are_those_of_the_documentation():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_an_example(monkeypatch, capsys, name):
-    code, out, _ = ergodax(monkeypatch, capsys, *name.split(), "--help")
+def test_help_has_an_example(ergodax, name):
+    code, out, _ = ergodax(*name.split(), "--help")
     assert code == 0 and "Example: ergodax" in out and f"ergodax {name.split()[0]}" in out
 
 
@@ -89,14 +80,14 @@ def test_the_folder_has_one_name_and_an_alias(name):
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_what_does_not_parse_is_wrong_use(monkeypatch, capsys, name):
+def test_what_does_not_parse_is_wrong_use(ergodax, name):
     tokens = with_option(examples(name)[0], "--no-such-option")
-    code, out, err = ergodax(monkeypatch, capsys, *tokens)
+    code, out, err = ergodax(*tokens)
     assert code == 2 and out == "" and "--no-such-option" in err
 
 
-def test_an_unknown_command_is_wrong_use(monkeypatch, capsys):
-    code, out, err = ergodax(monkeypatch, capsys, "sample")
+def test_an_unknown_command_is_wrong_use(ergodax):
+    code, out, err = ergodax("sample")
     assert code == 2 and out == "" and "sample" in err
 
 

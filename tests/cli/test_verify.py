@@ -1,17 +1,12 @@
 """`ergodax verify` as a user meets it: verdicts, files, and errors that say where."""
 
 import json
-import sys
 
 import jax
-import pandas as pd
 import pytest
 
 import ergodax as ex
-from ergodax.apps import verification_pictures as pictures
-from ergodax.apps import verification_subjects as subjects
-from ergodax.apps.report import are_figures, text_table
-from ergodax.cli import main
+from ergodax.cli import subjects
 
 FILE = """
 import jax.numpy as jnp
@@ -70,26 +65,22 @@ def model(tmp_path_factory):
     return path
 
 
-def ergodax(monkeypatch, capsys, *arguments):
-    """Exit status, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["ergodax", "verify", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main.main()
-    out = capsys.readouterr()
-    return stop.value.code or 0, out.out, out.err
+@pytest.fixture
+def verify(ergodax):
+    return lambda *arguments: ergodax("verify", *arguments)
 
 
-def test_a_recipe_by_name_is_proved(monkeypatch, capsys):
-    code, out, err = ergodax(monkeypatch, capsys, "recipe", "sghmc", "--json")
+def test_a_recipe_by_name_is_proved(verify):
+    code, out, err = verify("recipe", "sghmc", "--json")
     facts = json.loads(out)
     assert code == 0 and err == ""
     assert facts["verdict"] == "proved" and facts["failing_points"] == 0 and facts["files"] == {}
     assert facts["relative_residual"] < 1e-12 and facts["worst_point"].keys() >= {"position[0]"}
 
 
-def test_a_wrong_correction_is_refuted_and_named(monkeypatch, capsys, model, tmp_path):
+def test_a_wrong_correction_is_refuted_and_named(verify, model, tmp_path):
     where = ["--target", f"{model}:round", "--position", "-0.5", "0.5", "--output", tmp_path]
-    code, out, err = ergodax(monkeypatch, capsys, "recipe", f"{model}:half", *where)
+    code, out, err = verify("recipe", f"{model}:half", *where)
     assert code == 1, err
     assert "REFUTED" in out and "fault: Gamma is wrong" in out and "64 of 64" in out
     names = {"picture.png", "facts.json", "report.html"}
@@ -101,24 +92,24 @@ def test_a_wrong_correction_is_refuted_and_named(monkeypatch, capsys, model, tmp
     # The same with 2 x in place of x is proved, also as a function of the target.
     for name in ("right", "of_target"):
         where = ["--target", f"{model}:round", "--position", "0", "0"]
-        code, out, _ = ergodax(monkeypatch, capsys, "recipe", f"{model}:{name}", *where)
+        code, out, _ = verify("recipe", f"{model}:{name}", *where)
         assert code == 0 and "PROVED" in out
 
 
-def test_gradient_noise_needs_friction(monkeypatch, capsys):
+def test_gradient_noise_needs_friction(verify):
     noise = ["--noise-covariance", "1", "--step-size", "0.1", "--json"]
-    code, out, _ = ergodax(monkeypatch, capsys, "recipe", "sghmc", *noise)
+    code, out, _ = verify("recipe", "sghmc", *noise)
     assert code == 1 and "no friction" in json.loads(out)["mended_by"]["fault"]
 
 
-def test_a_kernel_is_consistent_or_refuted(monkeypatch, capsys, model, tmp_path):
+def test_a_kernel_is_consistent_or_refuted(verify, model, tmp_path):
     """A false alarm has probability 1e-6 a report; that at T = 3 is 5 standard errors beyond it."""
     target = ["--target", f"{model}:well"]
-    code, out, err = ergodax(monkeypatch, capsys, "kernel", f"{model}:sgld", *target, *QUICK)
+    code, out, err = verify("kernel", f"{model}:sgld", *target, *QUICK)
     assert code == 0, err
     assert "Right limit" in out and "cos(2 z0)" in out
     many = ["--num-draws", "32768", "--json", "--out", tmp_path]
-    code, out, err = ergodax(monkeypatch, capsys, "kernel", f"{model}:hot", *many)
+    code, out, err = verify("kernel", f"{model}:hot", *many)
     facts = json.loads(out)
     assert code == 1 and facts["verdict"] == "refuted" and "Wrong limit" in facts["sentence"]
     assert len(facts["biases"]) == len(facts["limits"]) * len(facts["step_sizes"])
@@ -127,9 +118,9 @@ def test_a_kernel_is_consistent_or_refuted(monkeypatch, capsys, model, tmp_path)
     assert "data:image/png" in (tmp_path / "report.html").read_text()
 
 
-def test_too_few_draws_are_inconclusive(monkeypatch, capsys):
+def test_too_few_draws_are_inconclusive(verify):
     draws = ["--num-draws", "1024", "--tolerance", "1e-3"]
-    code, out, _ = ergodax(monkeypatch, capsys, "kernel", "langevin", *draws)
+    code, out, _ = verify("kernel", "langevin", *draws)
     assert code == 1 and "Undecided" in out
 
 
@@ -156,9 +147,9 @@ def test_too_few_draws_are_inconclusive(monkeypatch, capsys):
         (["kernel", "sgld", "--num-draws", "5"], "num_draws must be at least 100"),
     ],
 )
-def test_errors_of_use(monkeypatch, capsys, model, arguments, message):
+def test_errors_of_use(verify, model, arguments, message):
     given = [word.replace("FILE", str(model)) for word in arguments]
-    code, out, err = ergodax(monkeypatch, capsys, *given)
+    code, out, err = verify(*given)
     assert code == 2 and out == "" and message in err, err
     assert err.startswith("error:") and "Traceback" not in err
 
@@ -172,27 +163,27 @@ def test_errors_of_use(monkeypatch, capsys, model, arguments, message):
         ("import nowhere_at_all\n", "line 1: import nowhere_at_all\n  ModuleNotFoundError"),
     ],
 )
-def test_a_file_that_fails_says_its_line(monkeypatch, capsys, tmp_path, text, message):
+def test_a_file_that_fails_says_its_line(verify, tmp_path, text, message):
     path = tmp_path / "broken.py"
     path.write_text(text)
-    code, _, err = ergodax(monkeypatch, capsys, "recipe", f"{path}:x")
+    code, _, err = verify("recipe", f"{path}:x")
     assert code == 2 and f"{path}, {message}" in err
 
 
-def test_a_function_that_fails_says_its_line(monkeypatch, capsys, model):
-    code, _, err = ergodax(monkeypatch, capsys, "recipe", f"{model}:misspelt")
+def test_a_function_that_fails_says_its_line(verify, model):
+    code, _, err = verify("recipe", f"{model}:misspelt")
     line = FILE.splitlines().index('    return {"position": ex.Scalar(z["positron"])}') + 1
     assert code == 2 and f"line {line}, in misspelt: return" in err and "KeyError" in err
-    code, _, err = ergodax(monkeypatch, capsys, "kernel", f"{model}:stiff", "--target", "banana")
+    code, _, err = verify("kernel", f"{model}:stiff", "--target", "banana")
     assert code == 2 and "in stiff: return ex.sgld" in err and "temprature" in err
 
 
-def test_a_file_sees_its_neighbours_and_is_run_once(monkeypatch, capsys, tmp_path):
+def test_a_file_sees_its_neighbours_and_is_run_once(verify, tmp_path):
     (tmp_path / "neighbour.py").write_text("import ergodax as ex\nwell = ex.targets.double_well\n")
     path = tmp_path / "asks.py"
     path.write_text("from neighbour import well\nprint('run')\nrecipe = 3\n")
     arguments = ["recipe", f"{path}:recipe", "--target", f"{path}:well"]
-    code, out, err = ergodax(monkeypatch, capsys, *arguments)
+    code, out, err = verify(*arguments)
     assert code == 2 and out == "run\n" and "It must be an ex.Recipe" in err
 
 
@@ -219,18 +210,3 @@ def test_the_thermostat_is_drawn_from_its_law(key):
 def test_recipes_have_the_names_of_samplers():
     assert set(subjects.OF_SAMPLERS.values()) <= set(subjects.RECIPES)
     assert not set(subjects.OF_SAMPLERS) & set(subjects.RECIPES)
-
-
-def test_the_plane_that_is_shown():
-    plane = pictures.plane
-    assert plane(["momentum[0]", "momentum[1]", "position[0]", "position[1]"]) == [2, 3]
-    assert plane(["momentum[0]", "position[0]", "thermostat"]) == [1, 0]
-    assert plane(["position[0]"]) == [0]
-    assert plane([f"position[{k}]" for k in range(3)]) == []
-    assert plane(["position.a", "position.b"]) == []
-
-
-def test_words_go_left_and_figures_right():
-    assert are_figures(["1.0±0.2", "-3", "none", ""]) and not are_figures(["1.0", "3 < 4", "x"])
-    page = text_table(pd.DataFrame({"name": ["a<b"], "value": ["1.5"]}))
-    assert '<td style="text-align: left">a&lt;b</td><td>1.5</td>' in page

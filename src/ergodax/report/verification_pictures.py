@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ergodax.apps.pictures import COLOURS
+from ergodax.report.pictures import COLOURS, verbatim
 from ergodax.verify import KernelReport, Report, bias
 
 GRID, LINE = 33, 400  # points along an axis of a plane; along a line
@@ -85,7 +85,7 @@ def _over(axis: Any, report: Report, shown: list[int], lines: list[np.ndarray], 
     """The residual along a line, or over a plane with the points of the report."""
     from matplotlib.colors import LogNorm
 
-    names = [report.names[k] for k in shown]
+    names = [verbatim(report.names[k]) for k in shown]
     if len(shown) == 1:
         axis.plot(lines[0], found, color=COLOURS[0], lw=1)
         axis.axhline(report.tolerance, color="grey", ls="--", lw=1)
@@ -117,7 +117,7 @@ def biases(report: KernelReport) -> tuple[Any, str]:
         mark = "os"[rank >= len(COLOURS)]
         apart = h * 1.02**rank
         left.errorbar(apart, size, error, fmt=mark, ms=4, color=colour, capsize=2,
-                      label=report.functions[f] + text)  # fmt: skip
+                      label=verbatim(report.functions[f]) + text)  # fmt: skip
         if known:
             top = h.argmax()
             left.plot(h, size[top] * (h / h[top]) ** orders.value[f], color=colour, lw=1)
@@ -133,7 +133,7 @@ def biases(report: KernelReport) -> tuple[Any, str]:
         bars = {"height": 0.35, "color": COLOURS[k], "label": name}
         right.barh(place + 0.4 * k - 0.2, report.scores[k], **bars)
     right.axvline(report.critical, color="black", ls="--", lw=1, label="no accident")
-    right.set_yticks(place, report.functions)
+    right.set_yticks(place, [verbatim(name) for name in report.functions])
     right.invert_yaxis()
     right.set(xlabel="limit as h → 0, in its standard errors")
     right.legend(frameon=False, fontsize=8)

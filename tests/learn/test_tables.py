@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax.apps import tables
+from ergodax.learn import tables
 
 
 @pytest.fixture
@@ -53,6 +53,25 @@ def test_prepare_learns_from_the_training_rows_alone(frame, tmp_path):
     c, _ = tables.prepare(train, test, components=2)
     assert c.names == ["component[0]", "component[1]", "intercept"]
     assert abs(np.corrcoef(c.features[:, 0], c.features[:, 1])[0, 1]) < 1e-10
+
+
+def test_a_number_to_predict(frame, tmp_path):
+    path = tmp_path / "p.csv"
+    frame.to_csv(path, index=False)
+    table = tables.read_numeric(path, "age")
+    assert table.names == ["constant", "ward_south", "ward_west", "died_yes"]
+    np.testing.assert_allclose(table.target, frame["age"])
+    refuse("is not a number; try --model logistic", tables.read_numeric, path, "ward")
+    refuse("no such file", tables.read_numeric, tmp_path / "none.csv", "age")
+    frame.assign(age=np.inf).to_csv(path, index=False)
+    refuse("NaN or infinite", tables.read_numeric, path, "age")
+
+
+def test_a_column_is_constant_whatever_rounding_says():
+    """The standard deviation of 0.1, thirty times, is 1e-17 and not 0."""
+    x = np.column_stack([np.full(30, 0.1), np.arange(30.0)])
+    table = tables.Table(x, np.zeros(30), ["tenth", "count"], ())
+    assert tables.varying([table])[0].names == ["count"]
 
 
 def test_digits_are_at_hand():

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ergodax.apps import report as page
-from ergodax.apps.report import sentences_list
+from ergodax.report import page
+from ergodax.report.page import sentences_list
 from ergodax.verify import KernelReport, Report, bias
 
 VARIABLES = 12  # of the worst point that are shown

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 import ergodax as ex
 from ergodax import dynamics, targets, tree
-from ergodax.apps import verification_files as files
+from ergodax.cli import user_files as files
 from ergodax.target import AbstractTarget
 from ergodax.target.analytic import AnalyticTarget
 

@@ -1,23 +1,20 @@
-"""Pictures of a fit: traces, marginals, autocorrelation, calibration."""
+"""Pictures of a posterior: traces, marginals, calibration, agreement with a reference."""
 
-import base64
-import io
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 COLOURS = ("#3b6fb6", "#d0662b", "#4c9a5b", "#8b5fa8")
 
 
-def encode(figure: Any) -> str:
-    """A matplotlib figure as the base64 text of a PNG; closes it."""
-    import matplotlib.pyplot as plt
+def verbatim(name: str) -> str:
+    r"""A user's name as matplotlib shows it letter for letter: `$` begins no formula.
 
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight")
-    plt.close(figure)
-    return base64.b64encode(buffer.getvalue()).decode()
+    Example:
+        >>> print(verbatim(r"$\frac{a$"))
+        \$\frac{a\$
+    """
+    return name.replace("$", r"\$")
 
 
 def _grid(count: int, columns: int, height: float) -> tuple[Any, np.ndarray]:
@@ -35,21 +32,21 @@ def _grid(count: int, columns: int, height: float) -> tuple[Any, np.ndarray]:
     return figure, axes.flat[:count]
 
 
-def furthest(summary: pd.DataFrame, most: int) -> list[int]:
+def furthest(summary: Any, most: int) -> list[int]:
     """The rows whose means are the furthest from zero, in posterior sd; in the table's order."""
     size = np.abs(summary["mean"].to_numpy() / summary["sd"].to_numpy())
     return np.sort(np.argsort(-size)[:most]).tolist()
 
 
-def traces(draws: np.ndarray, names: list[str], thin: int, unit: str = "step") -> Any:
+def traces(draws: np.ndarray, names: list[str], thin: int = 1) -> Any:
     """Each chain's path, a panel for each column of `draws` (chains, draws, panels)."""
     figure, axes = _grid(len(names), 2, 1.7)
     steps = np.arange(draws.shape[1]) * thin
     for k, axis in enumerate(axes):
         for chain in range(draws.shape[0]):
             axis.plot(steps, draws[chain, :, k], lw=0.4, color=COLOURS[chain % 4], alpha=0.8)
-        axis.set_title(names[k], fontsize=9)
-        axis.set_xlabel(unit, fontsize=8)
+        axis.set_title(verbatim(names[k]), fontsize=9)
+        axis.set_xlabel("draw", fontsize=8)
     return figure
 
 
@@ -65,32 +62,15 @@ def marginals(draws: np.ndarray, names: list[str], reference: np.ndarray | None 
         for other in parts[1:]:
             outline = {"histtype": "step", "color": "black", "lw": 1.1, "label": "reference"}
             axis.hist(other, **outline, **common)
-        axis.set_title(names[k], fontsize=9)
+        axis.set_title(verbatim(names[k]), fontsize=9)
         axis.set_yticks([])
     if reference is not None:
         axes[0].legend(fontsize=8, frameon=False)
     return figure
 
 
-def autocorrelations(draws: np.ndarray, names: list[str], thin: int, most: int = 100) -> Any:
-    """Autocorrelation of each chain's draws by lag in steps."""
-    from arviz_stats.base.array import array_stats
-
-    figure, axes = _grid(len(names), 3, 1.9)
-    lags = min(most, draws.shape[1] - 1)
-    for k, axis in enumerate(axes):
-        for chain in range(draws.shape[0]):
-            values = np.asarray(array_stats.autocorr(draws[chain, :, k]))[:lags]
-            axis.plot(np.arange(len(values)) * thin, values, lw=1, color=COLOURS[chain % 4])
-        axis.axhline(0, color="grey", lw=0.6)
-        axis.set_ylim(-0.2, 1.02)
-        axis.set_title(names[k], fontsize=9)
-        axis.set_xlabel("lag in steps", fontsize=8)
-    return figure
-
-
-def calibration(table: pd.DataFrame) -> Any:
-    """Observed frequency against predicted probability, with 95% intervals.
+def calibration(table: Any) -> Any:
+    """Observed frequency against predicted probability, with 95 % intervals.
 
     Args:
         table: of `evaluate.reliability`.
@@ -108,7 +88,7 @@ def calibration(table: pd.DataFrame) -> Any:
     return figure
 
 
-def agreement(table: pd.DataFrame) -> Any:
+def agreement(table: Any) -> Any:
     """Every coefficient's difference from the reference, with two Monte Carlo standard errors."""
     figure, axes = _grid(2, 2, 2.8)
     place = np.arange(len(table))
