@@ -32,7 +32,6 @@ ROWS, COLUMNS, BATCH_SIZE, THIN = 12_214, 129, 100, 10
 DRAWS = 200  # that are compared
 LONG = 20_000  # steps of the run that is killed
 FOUR = "--xla_force_host_platform_device_count=4"
-LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
 
 
 def posterior() -> Any:
@@ -273,7 +272,7 @@ def _launched(victim: int, after: float, whole: np.ndarray) -> tuple[float, str]
     """Seconds from a kill until both sample again, and what the finished draws are."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [sys.executable, "-c", LAUNCH, *_command("long", folder)]
+        command = [sys.executable, "-m", "ergodax", "launch", "--", *_command("long", folder)]
         launcher = subprocess.Popen(
             command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        parser.error(f"the gallery needs {' and '.join(missing)}: pip install 'ergodax[gallery]'.")
+        remedy = "make gallery, or pip install -e '.[app,gallery]'."
+        parser.error(f"the gallery needs {' and '.join(missing)}: {remedy}")
     from gallery.serve import serve
 
     try:

@@ -89,7 +89,9 @@ def _framed(
 
 def _scale(log: bool, within: Range) -> alt.Scale:
     options: dict[str, Any] = {"type": "log"} if log else {"type": "linear", "zero": False}
-    return alt.Scale(**options, nice=False, **({} if within is None else {"domain": list(within)}))
+    if within is not None:
+        options["domain"] = list(within)
+    return alt.Scale(**options, nice=False)
 
 
 def _joined(table: pd.DataFrame, x: str, y: str, frame: Mapping[str, Any]) -> alt.Chart:

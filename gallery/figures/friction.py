@@ -84,13 +84,8 @@ class Friction:
 
     def densities(self) -> pd.DataFrame:
         """Histograms of x at the one more friction beside N(0, 1): columns x, density, sampler."""
-        edge = 4.5
-        x = (np.arange(BINS) + 0.5) * 2.0 * edge / BINS - edge
-        curves = {"exact": stats.norm.pdf(x)}
-        for name, draws in self.draws.items():
-            found = tables.histogram(draws[..., -1], -edge, edge, BINS)
-            curves[name] = found["density"].to_numpy()
-        return tables.curves("x", x, "density", curves, by="sampler")
+        draws = {name: each[..., -1] for name, each in self.draws.items()}
+        return tables.laws("x", 4.5, BINS, stats.norm.pdf, draws, by="sampler")
 
     def variance(self, sampler: str) -> float:
         """Of all draws at the one more friction."""

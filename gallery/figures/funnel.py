@@ -60,9 +60,7 @@ class Funnel:
 
     def cloud(self, sampler: str) -> pd.DataFrame:
         """Some of the draws: columns x and v."""
-        draws = self.draws[sampler].reshape(-1, 2)
-        some = draws[:: max(1, len(draws) // SHOWN)].astype(np.float64)
-        return pd.DataFrame({"x": some[:, 1], "v": some[:, 0]})
+        return tables.cloud(self.draws[sampler], ["v", "x"], SHOWN)
 
     def outline(self) -> pd.DataFrame:
         """Where |x| = 2 exp(v / 2), which holds 95 % of x at each v: columns x, v, side."""
@@ -79,13 +77,9 @@ class Funnel:
 
     def densities(self) -> pd.DataFrame:
         """Histograms of v beside N(0, scale^2): columns v, density, sampler."""
-        edge = REACH * self.scale
-        v = (np.arange(BINS) + 0.5) * 2.0 * edge / BINS - edge
-        curves = {"exact": stats.norm.pdf(v, scale=self.scale)}
-        for name, draws in self.draws.items():
-            found = tables.histogram(draws[..., 0], -edge, edge, BINS)
-            curves[name] = found["density"].to_numpy()
-        return tables.curves("v", v, "density", curves, by="sampler")
+        draws = {name: each[..., 0] for name, each in self.draws.items()}
+        exact = stats.norm(scale=self.scale).pdf
+        return tables.laws("v", REACH * self.scale, BINS, exact, draws, by="sampler")
 
     def table(self) -> pd.DataFrame:
         """A row for each sampler: share in the neck, error, chains that ended, gradients."""

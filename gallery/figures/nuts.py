@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 import ergodax as ex
 from ergodax import tune
+from gallery.figures import tables
 from gallery.figures.logistic import Exact, exact_moments, make_data
 
 ROWS = 1000  # different ones
@@ -86,9 +87,7 @@ class Comparison:
 
     def cloud(self, sampler: str) -> pd.DataFrame:
         """Some of the draws: columns intercept, slope."""
-        draws = self.runs[sampler].draws.reshape(-1, 2)
-        some = draws[:: max(1, len(draws) // SHOWN)].astype(np.float64)
-        return pd.DataFrame(some, columns=["intercept", "slope"])
+        return tables.cloud(self.runs[sampler].draws, ["intercept", "slope"], SHOWN)
 
     def table(self) -> pd.DataFrame:
         """A row for each sampler.

@@ -129,9 +129,7 @@ def autocorrelation_time(chains: Chains) -> float:
 
 def draw_table(chains: Chains) -> pd.DataFrame:
     """Some draws of all chains: columns x, y."""
-    pooled = chains.pooled
-    some = pooled[:: max(1, len(pooled) // SHOWN)]
-    return pd.DataFrame(some, columns=["x", "y"])
+    return tables.cloud(chains.pooled, ["x", "y"], SHOWN)
 
 
 def bars(chains: Chains, coordinate: int) -> pd.DataFrame:

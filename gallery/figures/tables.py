@@ -1,6 +1,6 @@
 """Arrays as the tables that charts are drawn from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -61,3 +61,35 @@ def paths(
         "path": np.repeat(np.arange(count), points),
     }
     return pd.DataFrame(columns)
+
+
+def laws(
+    x: str,
+    edge: float,
+    bins: int,
+    density: Callable[[Float[np.ndarray, " points"]], Float[np.ndarray, " points"]],
+    draws: Mapping[str, Float[np.ndarray, "..."]],
+    by: str,
+) -> pd.DataFrame:
+    """Outlines of histograms on [-edge, edge] and the exact density: columns x, density and by.
+
+    Args:
+        x: the variable's name.
+        edge: of the histograms.
+        bins: how many.
+        density: the exact one.
+        draws: by the name that stands in the legend.
+        by: the column of those names.
+    """
+    middle = (np.arange(bins) + 0.5) * 2.0 * edge / bins - edge
+    each = {"exact": density(middle)}
+    for name, values in draws.items():
+        each[name] = histogram(values, -edge, edge, bins)["density"].to_numpy()
+    return curves(x, middle, "density", each, by)
+
+
+def cloud(draws: Float[np.ndarray, "... d"], names: list[str], shown: int) -> pd.DataFrame:
+    """Some of the draws, evenly spaced: a column for each coordinate."""
+    flat = draws.reshape(-1, draws.shape[-1])
+    some = flat[:: max(1, len(flat) // shown)].astype(np.float64)
+    return pd.DataFrame(some, columns=names)

@@ -75,13 +75,8 @@ class Reduction:
 
     def laws(self) -> pd.DataFrame:
         """Histograms of all coefficients after burn-in, beside N(0, 1)."""
-        edges = np.linspace(-EDGE, EDGE, BINS + 1)
-        x = 0.5 * (edges[1:] + edges[:-1])
-        curves = {"exact": stats.norm.pdf(x)}
-        for name, c in self.chains.items():
-            found = tables.histogram(c.draws[:, BURN_IN:], -EDGE, EDGE, BINS)
-            curves[name] = found["density"].to_numpy()
-        return tables.curves("coefficient", x, "density", curves, by="estimator")
+        draws = {name: c.draws[:, BURN_IN:] for name, c in self.chains.items()}
+        return tables.laws("coefficient", EDGE, BINS, stats.norm.pdf, draws, by="estimator")
 
     def exact_sd(self, name: str) -> float:
         """What `Chains.sd` is of the stationary law.

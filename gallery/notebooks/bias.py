@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Bias, variance and the step size")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import bias
 
-    return bias, charts, mo, pages
+    return bias, charts, controls, mo, pages
 
 
 @app.cell
@@ -41,25 +41,15 @@ means alone sees nothing of all this.
 
 
 @app.cell
-def _controls(bias, mo):
-    step = mo.ui.slider(
-        steps=[0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0],
-        value=0.1,
-        label="step size $h$",
-        show_value=True,
+def _controls(bias, controls, mo):
+    step = controls.slider(
+        "step size $h$", 0.1, [0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0]
     )
-    length = mo.ui.slider(
-        steps=[30, 50, 100, 200, 300, 500, 1000, 2000],
-        value=1000,
-        label="steps $T$",
-        show_value=True,
-    )
-    batch = mo.ui.slider(
-        steps=list(bias.BATCH_SIZES), value=4, label="batch size $n$", show_value=True
-    )
+    length = controls.slider("steps $T$", 1000, [30, 50, 100, 200, 300, 500, 1000, 2000])
+    batch = controls.slider("batch size $n$", 4, bias.BATCH_SIZES)
     quantity = mo.ui.dropdown(list(bias.QUANTITIES), value="variance", label="average of")
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([step, length, batch, quantity, again], justify="start", gap=2, wrap=True)
+    again = controls.again()
+    controls.row(step, length, batch, quantity, again)
     return again, batch, length, quantity, step
 
 

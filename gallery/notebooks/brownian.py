@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Brownian paths")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import brownian
 
-    return brownian, charts, mo, pages
+    return brownian, charts, controls, mo, pages
 
 
 @app.cell
@@ -39,17 +39,13 @@ variations close in on the line.
 
 
 @app.cell
-def _controls(mo):
-    paths = mo.ui.slider(
-        steps=[4, 8, 16, 32, 64, 128, 256], value=64, label="paths", show_value=True
-    )
-    time = mo.ui.slider(0.25, 4.0, 0.25, value=1.0, label="time $t$", show_value=True)
-    diffusion = mo.ui.slider(0.1, 4.0, 0.1, value=1.0, label="diffusion $D$", show_value=True)
-    pieces = mo.ui.slider(
-        steps=[8, 16, 32, 64, 128, 256, 512], value=32, label="increments", show_value=True
-    )
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([paths, time, diffusion, pieces, again], justify="start", gap=2, wrap=True)
+def _controls(controls):
+    paths = controls.slider("paths", 64, [4, 8, 16, 32, 64, 128, 256])
+    time = controls.scale("time $t$", 1.0, 0.25, 4.0, 0.25)
+    diffusion = controls.scale("diffusion $D$", 1.0, 0.1, 4.0, 0.1)
+    pieces = controls.slider("increments", 32, [8, 16, 32, 64, 128, 256, 512])
+    again = controls.again()
+    controls.row(paths, time, diffusion, pieces, again)
     return again, diffusion, paths, pieces, time
 
 

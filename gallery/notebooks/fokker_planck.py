@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="A law that moves")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import fokker_planck
 
-    return charts, fokker_planck, mo, pages
+    return charts, controls, fokker_planck, mo, pages
 
 
 @app.cell
@@ -39,13 +39,13 @@ temperature changes the width and nothing else.
 
 
 @app.cell
-def _controls(mo):
-    time = mo.ui.slider(0.1, 3.0, 0.1, value=0.8, label="time $t$", show_value=True)
-    friction = mo.ui.slider(0.2, 3.0, 0.1, value=1.0, label=r"friction $\gamma$", show_value=True)
-    temperature = mo.ui.slider(0.1, 2.0, 0.1, value=0.5, label="temperature $T$", show_value=True)
-    start = mo.ui.slider(-3.0, 3.0, 0.5, value=2.5, label="start $x_0$", show_value=True)
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([time, friction, temperature, start, again], justify="start", gap=2, wrap=True)
+def _controls(controls):
+    time = controls.scale("time $t$", 0.8, 0.1, 3.0, 0.1)
+    friction = controls.scale(r"friction $\gamma$", 1.0, 0.2, 3.0, 0.1)
+    temperature = controls.scale("temperature $T$", 0.5, 0.1, 2.0, 0.1)
+    start = controls.scale("start $x_0$", 2.5, -3.0, 3.0, 0.5)
+    again = controls.again()
+    controls.row(time, friction, temperature, start, again)
     return again, friction, start, temperature, time
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="How much friction")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import friction
 
-    return charts, friction, mo, pages
+    return charts, controls, friction, mo, pages
 
 
 @app.cell
@@ -42,17 +42,16 @@ nothing.
 
 
 @app.cell
-def _controls(friction, mo):
-    noise = mo.ui.slider(0, 40, 2, value=10, label="gradient noise $V$", show_value=True)
-    step = mo.ui.slider(0.02, 0.15, 0.01, value=0.1, label="step size $h$", show_value=True)
-    rate = mo.ui.slider(
-        steps=[0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0],
-        value=1.0,
-        label=r"friction $\gamma$ below",
-        show_value=True,
+def _controls(controls, friction):
+    noise = controls.scale("gradient noise $V$", 10, 0, 40, 2)
+    step = controls.scale("step size $h$", 0.1, 0.02, 0.15, 0.01)
+    rate = controls.slider(
+        r"friction $\gamma$ below",
+        1.0,
+        [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0],
     )
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([noise, step, rate, again], justify="start", gap=2, wrap=True)
+    again = controls.again()
+    controls.row(noise, step, rate, again)
     return again, noise, rate, step
 
 

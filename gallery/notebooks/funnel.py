@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Into the neck of the funnel")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import funnel
 
-    return charts, funnel, mo, pages
+    return charts, controls, funnel, mo, pages
 
 
 @app.cell
@@ -40,16 +40,11 @@ each $v$.
 
 
 @app.cell
-def _controls(mo):
-    step = mo.ui.slider(
-        steps=[0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15],
-        value=0.05,
-        label="step size $h$",
-        show_value=True,
-    )
-    width = mo.ui.slider(0.5, 3.0, 0.25, value=3.0, label=r"$\sigma$", show_value=True)
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([step, width, again], justify="start", gap=2, wrap=True)
+def _controls(controls):
+    step = controls.slider("step size $h$", 0.05, [0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15])
+    width = controls.scale(r"$\sigma$", 3.0, 0.5, 3.0, 0.25)
+    again = controls.again()
+    controls.row(step, width, again)
     return again, step, width
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Langevin dynamics between two wells"
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import langevin
 
-    return charts, langevin, mo, pages
+    return charts, controls, langevin, mo, pages
 
 
 @app.cell
@@ -39,17 +39,14 @@ its chains stand larger steps.
 
 
 @app.cell
-def _controls(langevin, mo):
+def _controls(controls, langevin, mo):
     target = mo.ui.dropdown(list(langevin.TARGETS), value="double well", label="target")
-    step_size = mo.ui.slider(
-        steps=[0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.12],
-        value=0.03,
-        label="step size $h$",
-        show_value=True,
+    step_size = controls.slider(
+        "step size $h$", 0.03, [0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.12]
     )
-    temperature = mo.ui.slider(0.2, 1.5, 0.05, value=0.5, label="temperature $T$", show_value=True)
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([target, step_size, temperature, again], justify="start", gap=2, wrap=True)
+    temperature = controls.scale("temperature $T$", 0.5, 0.2, 1.5, 0.05)
+    again = controls.again()
+    controls.row(target, step_size, temperature, again)
     return again, step_size, target, temperature
 
 

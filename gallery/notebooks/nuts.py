@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Beside NUTS")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import nuts
 
-    return charts, mo, nuts, pages
+    return charts, controls, mo, nuts, pages
 
 
 @app.cell
@@ -41,16 +41,13 @@ $N$ rows are 1000 different ones, each $N / 1000$ times, so that one program ser
 
 
 @app.cell
-def _controls(mo, nuts):
-    size = mo.ui.slider(steps=list(nuts.SIZES), value=1000, label="rows $N$", show_value=True)
-    step = mo.ui.slider(
-        steps=[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5],
-        value=0.05,
-        label="step size of SGLD",
-        show_value=True,
+def _controls(controls, nuts):
+    size = controls.slider("rows $N$", 1000, nuts.SIZES)
+    step = controls.slider(
+        "step size of SGLD", 0.05, [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
     )
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([step, size, again], justify="start", gap=2, wrap=True)
+    again = controls.again()
+    controls.row(step, size, again)
     return again, size, step
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Two matrices make a sampler")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import recipe
 
-    return charts, mo, pages, recipe
+    return charts, controls, mo, pages, recipe
 
 
 @app.cell
@@ -47,20 +47,13 @@ size. With $c = 0$ the momentum is cut off from the position, which then stays w
 
 
 @app.cell
-def _controls(mo):
-    strength = mo.ui.slider(
-        steps=[0.1, 0.2, 0.5, 1.0, 2.0, 4.0], value=1.0, label="strength $d$", show_value=True
-    )
-    curl = mo.ui.slider(0.0, 2.0, 0.25, value=0.5, label="curl $c$", show_value=True)
-    step_size = mo.ui.slider(
-        steps=[0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2],
-        value=0.02,
-        label="step size $h$",
-        show_value=True,
-    )
+def _controls(controls, mo):
+    strength = controls.slider("strength $d$", 1.0, [0.1, 0.2, 0.5, 1.0, 2.0, 4.0])
+    curl = controls.scale("curl $c$", 0.5, 0.0, 2.0, 0.25)
+    step_size = controls.slider("step size $h$", 0.02, [0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2])
     gamma = mo.ui.checkbox(value=True, label=r"with $\Gamma$")
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([strength, curl, step_size, gamma, again], justify="start", gap=2, wrap=True)
+    again = controls.again()
+    controls.row(strength, curl, step_size, gamma, again)
     return again, curl, gamma, step_size, strength
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Stochastic gradients and decreasing 
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import sgld
 
-    return charts, mo, pages, sgld
+    return charts, controls, mo, pages, sgld
 
 
 @app.cell
@@ -41,19 +41,14 @@ comes right, and neighbouring draws are nearly equal. All chains start at the po
 
 
 @app.cell
-def _controls(mo, sgld):
-    batch_size = mo.ui.slider(
-        steps=list(sgld.BATCH_SIZES), value=8, label="batch size $n$", show_value=True
+def _controls(controls, sgld):
+    batch_size = controls.slider("batch size $n$", 8, sgld.BATCH_SIZES)
+    relative_step = controls.slider(
+        "step size $h k$", 0.1, [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
     )
-    relative_step = mo.ui.slider(
-        steps=[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0],
-        value=0.1,
-        label="step size $h k$",
-        show_value=True,
-    )
-    power = mo.ui.slider(0.1, 1.0, 0.05, value=0.5, label="power $p$", show_value=True)
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([batch_size, relative_step, power, again], justify="start", gap=2, wrap=True)
+    power = controls.scale("power $p$", 0.5, 0.1, 1.0, 0.05)
+    again = controls.again()
+    controls.row(batch_size, relative_step, power, again)
     return again, batch_size, power, relative_step
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Gradients with less noise")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, pages
+    from gallery import charts, controls, pages
     from gallery.figures import variance_reduction
 
-    return charts, mo, pages, variance_reduction
+    return charts, controls, mo, pages, variance_reduction
 
 
 @app.cell
@@ -38,19 +38,13 @@ posterior standard deviations; with small batches and long steps only the plain 
 
 
 @app.cell
-def _controls(mo, variance_reduction):
-    distance = mo.ui.slider(0, 40, 2, value=20, label="start, in posterior sds", show_value=True)
-    step = mo.ui.slider(
-        steps=[0.01, 0.02, 0.03, 0.05, 0.1, 0.2], value=0.05, label="step size", show_value=True
-    )
-    period = mo.ui.slider(
-        steps=[5, 10, 20, 50, 100, 200], value=50, label="period of SVRG", show_value=True
-    )
-    batch = mo.ui.slider(
-        steps=list(variance_reduction.BATCH_SIZES), value=30, label="batch size", show_value=True
-    )
-    again = mo.ui.button(value=0, on_click=lambda count: count + 1, label="Run again")
-    mo.hstack([distance, step, period, batch, again], justify="start", gap=2, wrap=True)
+def _controls(controls, variance_reduction):
+    distance = controls.scale("start, in posterior sds", 20, 0, 40, 2)
+    step = controls.slider("step size", 0.05, [0.01, 0.02, 0.03, 0.05, 0.1, 0.2])
+    period = controls.slider("period of SVRG", 50, [5, 10, 20, 50, 100, 200])
+    batch = controls.slider("batch size", 30, variance_reduction.BATCH_SIZES)
+    again = controls.again()
+    controls.row(distance, step, period, batch, again)
     return again, batch, distance, period, step
 
 

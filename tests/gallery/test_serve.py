@@ -27,7 +27,7 @@ def refused(capsys, *arguments):
 def test_the_command_says_what_to_install(monkeypatch, capsys):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "marimo" else find(n))
-    assert "needs marimo: pip install 'ergodax[gallery]'" in refused(capsys)
+    assert "needs marimo: make gallery, or pip install -e '.[app,gallery]'" in refused(capsys)
 
 
 @installed
