@@ -37,12 +37,7 @@ class Measured(NamedTuple):
 def frequencies(
     draws: Float[np.ndarray, "repeats n"], edges: Float[np.ndarray, " k"]
 ) -> Float[np.ndarray, "repeats k+1"]:
-    """The fraction of each repeat's draws in each bin; the first and last bins are the tails.
-
-    Args:
-        draws: of each repeat.
-        edges: increasing.
-    """
+    """The fraction of each repeat's draws in each bin; the first and last bins are the tails."""
     bins = np.searchsorted(edges, draws)
     return np.stack([np.bincount(row, minlength=edges.size + 1) for row in bins]) / draws.shape[1]
 
@@ -56,12 +51,7 @@ def divergence(p: Float[np.ndarray, " k"], q: Float[np.ndarray, " k"]) -> float:
 
 
 def jackknife(function: Callable[[np.ndarray], float], rows: Rows) -> Measured:
-    """A function of the mean of independent rows, without its bias of first order in 1 / rows.
-
-    Args:
-        function: smooth, of one mean row.
-        rows: one for each repeat.
-    """
+    """A function of the mean of independent rows, without its bias of first order in 1 / rows."""
     count = rows.shape[0]
     total = rows.sum(axis=0)
     whole = function(total / count)

@@ -90,5 +90,29 @@ def panels(rows: int, columns: int) -> tuple[Figure, Any]:
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
+def lines(
+    axis: Any, table: pd.DataFrame, x: str, y: str, by: str, styles: dict[str, Any], **setting: Any
+) -> None:
+    """A line for each name: y by x on logarithmic axes, with two standard errors if there are any.
+
+    Args:
+        axis: of a figure.
+        table: with the columns x, y and by, and perhaps NAME_error for the errors of y.
+        x: name of a column.
+        y: likewise; its sign is not shown.
+        by: the column of the names.
+        styles: colour and marker by name, in the order of the legend.
+        setting: of the axis, such as title and xlabel.
+    """
+    for name, (colour, marker) in styles.items():
+        own = table[table[by] == name]
+        if len(own):
+            errors = 2.0 * own[f"{y}_error"] if f"{y}_error" in own else None
+            style = {"color": colour, "marker": marker, "ms": 4, "lw": 1, "capsize": 2}
+            axis.errorbar(own[x], own[y].abs(), errors, label=name, **style)
+    axis.set(**{"xscale": "log", "yscale": "log"} | setting)
+    axis.title.set_fontsize(9)
+
+
 def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

@@ -60,16 +60,7 @@ def measure_batches(
     key: PRNGKeyArray,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """What a batch adds to the bias of mean and variance, by pairs of chains with n and 2 n.
-
-    Args:
-        problem: the regression.
-        batch_sizes: n of each pair.
-        num_steps: of each chain.
-        num_chains: pairs.
-        key: of the chains.
-        progress: show a bar.
-    """
+    """What a batch adds to the bias of mean and variance, by pairs of chains with n and 2 n."""
     h, mean = SHOWN * stable_step(problem), jnp.asarray(problem.mean, float)
     scale, full = np.trace(problem.covariance), inflation(problem, h, NUM_DATA)
     rows = []

@@ -36,7 +36,7 @@ from experiments.matthews_weare_2018.noise_problem import (
     baoab_parts,
 )
 from experiments.measured import Measured
-from experiments.page import Page, panels
+from experiments.page import Page, lines, panels
 
 OWN_STEPS = (0.04, 0.028, 0.02, 0.014, 0.01)  # of the schemes without momentum
 STEPS = (0.28, 0.2, 0.14, 0.1, 0.07)
@@ -152,12 +152,7 @@ def own_step(name: str, step_size: float) -> float:
 
 
 def law_of(name: str, step_size: float) -> orders.Law:
-    """The exact law of x on the double well.
-
-    Args:
-        name: of `SCHEMES`.
-        step_size: in the sampler's own sense.
-    """
+    """The exact law of x on the double well."""
     law = orders.stationary(DOUBLE_WELL, SCHEMES[name], own_step(name, step_size))
     assert law is not None  # there is no thermostat
     return law
@@ -221,14 +216,7 @@ def exact_pair(name: str, step_size: float) -> dict[str, float]:
 def verdicts(
     slopes: pd.DataFrame, measured: pd.DataFrame, regression: pd.DataFrame, batches: pd.DataFrame
 ) -> list[str]:
-    """Orders, agreement, and what the batch does.
-
-    Args:
-        slopes: of the exact laws.
-        measured: on the double well.
-        regression: exact biases.
-        batches: measured ones.
-    """
+    """Orders, agreement, and what the batch does."""
     listed = ", ".join(
         f"{row['sampler']} {Measured(row['distance'], max(row['distance_error'], 0.01))}"
         for row in slopes.to_dict("records")
@@ -300,85 +288,49 @@ def batches_table(result: Result) -> pd.DataFrame:
 def show(result: Result) -> Any:
     """Above: the double well by step size; below: the regression by batch and by step size."""
     figure, axes = panels(2, 2)
-    _distances(axes[0, 0], result)
-    _moments(axes[0, 1], result)
-    _by_batch(axes[1, 0], result)
-    _by_step(axes[1, 1], result)
-    figure.suptitle(f"Stationary bias. Above: {DOUBLE_WELL.name} with noisy gradients; below: "
-                    f"regression, N = {NUM_DATA}")  # fmt: skip
+    step = "step size of the sampler"
+    exact = ("step_size", "distance", "sampler", STYLES)
+    title = "the whole law, exact"
+    lines(axes[0, 0], result.laws, *exact, title=title, xlabel=step, ylabel="total variation")
+    for name, power in MOMENTS.items():
+        own = result.laws[result.laws["sampler"] == name]
+        values = own["fourth" if power == 4 else "variance"].abs()
+        axes[0, 1].plot(own["step_size"], values, lw=1, color=STYLES[name][0])
+    seen = result.measured.rename(columns={"error": "measured_error"})
+    lines(
+        axes[0, 1], seen, "step_size", "measured", "sampler", STYLES,
+        title="one moment: exact (lines), by pairs of chains (points)", xlabel=step,
+        ylabel="relative bias",
+    )  # fmt: skip
+    _regression(axes[1], result)
+    for axis in axes.flat:
+        axis.legend(fontsize=6.5, frameon=False, loc="upper left")
+    figure.suptitle(
+        f"Stationary bias. Above: {DOUBLE_WELL.name} with noisy gradients; below: regression, "
+        f"N = {NUM_DATA}"
+    )
     return figure
 
 
-def _distances(axis: Any, result: Result) -> None:
-    slopes = result.slopes.set_index("sampler")["distance"]
-    for name, (colour, marker) in STYLES.items():
-        own = result.laws.query("sampler == @name")
-        axis.loglog(own["step_size"], own["distance"], marker=marker, ms=4, lw=1, color=colour,
-                    label=f"{name}: order {slopes[name]:.2f}")  # fmt: skip
-    axis.set_title("the whole law, exact", fontsize=9)
-    axis.set_xlabel("step size of the sampler")
-    axis.set_ylabel("distance in total variation")
-    axis.legend(fontsize=6.5, frameon=False, loc="upper left")
-    axis.set_ylim(1.5e-4, 0.15)
-    _ticks(axis)
-
-
-def _moments(axis: Any, result: Result) -> None:
-    """The exact bias of one moment, and what pairs of chains measure, with two errors."""
-    for name, power in MOMENTS.items():
-        colour, marker = STYLES[name]
-        own = result.laws.query("sampler == @name")
-        seen = result.measured.query("sampler == @name")
-        bias = own["fourth" if power == 4 else "variance"].abs()
-        axis.loglog(own["step_size"], bias, lw=1, color=colour)
-        axis.errorbar(
-            seen["step_size"], seen["measured"].abs(), 2.0 * seen["error"], fmt=marker, ms=4,
-            capsize=2, color=colour, mfc="none", label=f"{name}: E x{'⁴' if power == 4 else '²'}",
-        )  # fmt: skip
-    axis.set_title("one moment: exact (lines), by pairs of chains (points)", fontsize=9)
-    axis.set_xlabel("step size of the sampler")
-    axis.set_ylabel("relative bias")
-    axis.legend(fontsize=6.5, frameon=False, loc="upper left")
-    axis.set_ylim(top=0.3)
-    _ticks(axis)
-
-
-def _ticks(axis: Any) -> None:
-    axis.set_xticks([0.01, 0.03, 0.1, 0.3], ["0.01", "0.03", "0.1", "0.3"])
-    axis.minorticks_off()
-
-
-def _by_batch(axis: Any, result: Result) -> None:
-    """Lines in 1/n - 1/N that meet the full gradient's bias at 0."""
-    size, rows = NUM_DATA, result.regression
+def _regression(axes: Any, result: Result) -> None:
+    """Lines in 1/n that meet the full gradient's bias, and lines in the step size without floor."""
+    rows, seen = result.regression, result.batches
     groups = rows[rows["fraction"] <= FRACTIONS[2]].groupby("step_size")
     for (step, own), colour in zip(groups, STEP_COLOURS, strict=False):
-        axis.plot(1.0 / own["batch_size"], own["bias"], ".-", ms=4, lw=1, color=colour,
-                  label=f"η = {float(str(step)):.2g}")  # fmt: skip
-    shown = rows[rows["fraction"] == SHOWN].set_index("batch_size")["bias"]
-    seen = result.batches
-    axis.errorbar(
-        1.0 / seen["batch_size"], seen["variance"] + shown[size], 2.0 * seen["variance_error"],
-        fmt="o", ms=6, capsize=3, color="black", mfc="none", label="by pairs of chains",
+        label = f"η = {float(str(step)):.2g}"
+        axes[0].plot(1.0 / own["batch_size"], own["bias"], ".-", color=colour, label=label)
+    full = rows[rows["fraction"] == SHOWN].set_index("batch_size").loc[NUM_DATA, "bias"]
+    axes[0].errorbar(
+        1.0 / seen["batch_size"], seen["variance"] + full, 2.0 * seen["variance_error"], fmt="ko",
+        mfc="none", capsize=3, label="by pairs of chains",
     )  # fmt: skip
-    axis.set_title("by batch size: a line whose slope falls with η", fontsize=9)
-    axis.set_xlabel("1/n")
-    axis.set_ylabel("relative bias of the variances")
-    axis.legend(fontsize=6.5, frameon=False, loc="upper left")
-
-
-def _by_step(axis: Any, result: Result) -> None:
-    for n, colour in zip((1, 4, 16, NUM_DATA), STEP_COLOURS, strict=False):
-        own = result.regression.query("batch_size == @n")
-        label = f"n = {n}" if n < NUM_DATA else "full gradient"
-        axis.loglog(own["step_size"], own["bias"], ".-", ms=4, lw=1, color=colour, label=label)
-    ends = np.array([own["step_size"].min(), own["step_size"].max()])
-    axis.loglog(ends, 0.5 * own["bias"].min() * ends / ends[0], ":", lw=1, color="0.4",
-                label="order 1")  # fmt: skip
-    axis.set_title("by step size at fixed n: no floor", fontsize=9)
-    axis.set_xlabel("step size η")
-    axis.set_ylabel("relative bias of the variances")
-    axis.legend(fontsize=6.5, frameon=False, loc="upper left")
+    axes[0].set(title="by batch size", xlabel="1/n", ylabel="relative bias of the variances")
+    sizes = {
+        n: (colour, ".") for n, colour in zip((1, 4, 16, NUM_DATA), STEP_COLOURS, strict=False)
+    }
+    xlabel = "step size η"
+    title = "by step size at fixed n: no floor"
+    lines(axes[1], rows, "step_size", "bias", "batch_size", sizes, title=title, xlabel=xlabel)
 
 
 def bias(*, options: Options = DEFAULTS) -> None:
@@ -409,8 +361,5 @@ def present(result: Result) -> Page:
         "by accident: the noise's share of its bias cancels that of the step, and E x⁴ is looked "
         "at instead.",
         table=result.laws,
-        numbers={
-            "Exact errors": result.laws,
-            "Exact biases on the regression": result.regression,
-        },
+        numbers={"Exact errors": result.laws, "Exact biases on the regression": result.regression},
     )

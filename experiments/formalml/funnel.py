@@ -24,7 +24,7 @@ from experiments.command import DEFAULTS, Options, Say, conduct
 from experiments.formalml import funnel_law
 from experiments.formalml.funnel_law import SCALE
 from experiments.measured import number
-from experiments.page import Page, panels
+from experiments.page import Page, lines, panels
 
 PLACES = (-6.0, -2.0, 2.0, 6.0)
 FAR = 18.0  # of v: 6 standard deviations
@@ -152,13 +152,7 @@ def inverse_metric(position: Float[Array, " d"]) -> Float[Array, " d"]:
 
 
 def sampler(name: str, step_size: float, num_x: int) -> ex.Kernel:
-    """A sampler with exact gradients.
-
-    Args:
-        name: "SGLD", "SGRLD" or `PROBED`.
-        step_size: h.
-        num_x: numbers of x.
-    """
+    """A sampler with exact gradients."""
     gradient = ex.FullGradient(ex.targets.funnel(num_x + 1, SCALE))
     if name == "SGLD":
         return ex.sgld(gradient, step_size)
@@ -168,24 +162,11 @@ def sampler(name: str, step_size: float, num_x: int) -> ex.Kernel:
 
 
 def measure(
-    name: str,
-    step_size: float,
-    num_x: int,
-    size: Size,
-    key: PRNGKeyArray,
-    progress: bool = False,
+    name: str, step_size: float, num_x: int, size: Size, key: PRNGKeyArray, progress: bool = False
 ) -> tuple[dict[str, float], Float[np.ndarray, "chains n"]]:
     """Probabilities of v with standard errors over chains, and the draws of v.
 
     A chain that leaves the finite numbers stays at its last place, and is counted there.
-
-    Args:
-        name: of the sampler.
-        step_size: h.
-        num_x: numbers of x.
-        size: how much.
-        key: of the chains.
-        progress: show a bar.
     """
     samples = ex.sample(
         Enduring(sampler(name, step_size, num_x)),
@@ -209,13 +190,7 @@ def measure(
 
 
 def best(table: pd.DataFrame, name: str, num_x: int = 1) -> Any:
-    """The row of a sampler with the least error of a probability.
-
-    Args:
-        table: of the result.
-        name: of the sampler.
-        num_x: numbers of x.
-    """
+    """The row of a sampler with the least error of a probability."""
     rows = table.query("sampler == @name and x == @num_x")
     return rows.sort_values("worst").iloc[0]
 
@@ -266,8 +241,8 @@ def funnel_table(result: Result) -> pd.DataFrame:
         exact = {f"P(v < {p:g})": f"{row[f'below {p:g}']:.4f}" for p in PLACES}
         head = {"x": "1", "sampler": "SGRLD, exact law", "h": f"{row['step_size']:g}"}
         rows.append(head | exact)
-    truth = {f"P(v < {p:g})": f"{truth(p):.4f}" for p in PLACES}
-    rows.append({"x": "", "sampler": "funnel", "h": "", "P(|x| < 1)": "0.6223"} | truth)
+    exact = {f"P(v < {p:g})": f"{truth(p):.4f}" for p in PLACES}
+    rows.append({"x": "", "sampler": "funnel", "h": "", "P(|x| < 1)": "0.6223"} | exact)
     return pd.DataFrame(rows).fillna("")
 
 
@@ -278,66 +253,35 @@ def _shown(row: Any) -> dict[str, str]:
 
 def show(result: Result) -> Any:
     """Quantiles, two probabilities by step size, and a chain of each sampler."""
-    figure, axes = panels(2, 2)
-    chosen = {name: float(best(result.table, name)["step_size"]) for name in STYLES}
-    _quantiles(axes[0, 0], result, chosen)
-    _tail(axes[0, 1], result, -2.0)
-    _tail(axes[1, 0], result, -6.0)
-    _paths(axes[1, 1], result, chosen)
+    figure, ((left, right), (below, paths)) = panels(2, 2)
+    left.axline((0.0, 0.0), slope=1.0, color="0.5", lw=1)
+    for name, (colour, marker) in STYLES.items():
+        h = float(best(result.table, name)["step_size"])
+        style = {"color": colour, "label": f"{name}, h = {h:g}"}
+        normal = SCALE * stats.norm.ppf(QUANTILES)
+        left.plot(normal, result.quantiles[name, h], marker, ms=4, mfc="none", **style)
+        path = result.paths[name, h][:500]
+        paths.plot(result.facts["thin"] * np.arange(path.size), path, lw=0.7, **style)
+        if name == "SGLD":
+            label = "below: SGLD is unstable"
+            paths.axhline(np.log(h / 2.0), color=colour, lw=1, ls="--", label=label)
+    left.set(xlabel="quantile of N(0, 9)", ylabel="quantile of v")
+    paths.set(xlabel="step", title="v of one chain")
+    for axis, place in ((right, -2.0), (below, -6.0)):
+        event = _name(place)
+        for x in result.table["x"].unique():
+            own = result.table[(result.table["x"] == x) & (result.table["diverged"] == 0)]
+            own = own.assign(sampler=own["sampler"] + f", {x} x")
+            styles = {f"{n}, {x} x": (c, m if x == 1 else "x") for n, (c, m) in STYLES.items()}
+            lines(axis, own, "step_size", event, "sampler", styles, yscale="linear")
+        label = "SGRLD, 1 x, exact law"
+        axis.plot(result.exact["step_size"], result.exact[event], "k:", lw=1, label=label)
+        axis.axhline(truth(place), color="black", lw=1, ls="--", label="funnel")
+        axis.set(xlabel="step size", title=f"P(v < {place:g})", ylim=(0.0, None))
+    for axis in (left, right, paths):
+        axis.legend(fontsize=7, frameon=False)
     figure.suptitle("Neal's funnel: v ~ N(0, 9), x | v ~ N(0, exp(v)), exact gradients")
     return figure
-
-
-def _quantiles(axis: Any, result: Result, chosen: dict[str, float]) -> None:
-    truth = SCALE * stats.norm.ppf(QUANTILES)
-    axis.axline((0.0, 0.0), slope=1.0, color="0.5", lw=1)
-    for name, (colour, marker) in STYLES.items():
-        h = chosen[name]
-        axis.plot(truth, result.quantiles[name, h], marker, ms=4, color=colour, mfc="none",
-                  label=f"{name}, h = {h:g}")  # fmt: skip
-    h = max(SGLD_STEPS)
-    axis.plot(truth, result.quantiles["SGLD", h], "x", ms=4, color="0.5", label=f"SGLD, h = {h:g}")
-    axis.set_xlabel("quantile of N(0, 9)")
-    axis.set_ylabel("quantile of v")
-    axis.set_title("v, its 0.1% to 99.9% quantiles", fontsize=9)
-    axis.legend(fontsize=7, frameon=False, loc="upper left")
-
-
-def _tail(axis: Any, result: Result, place: float) -> None:
-    event = f"below {place:g}"
-    table = result.table.query("diverged == 0")
-    for name, (colour, marker) in STYLES.items():
-        for x, face in ((1, colour), (9, "none")):
-            own = table.query("sampler == @name and x == @x")
-            if own.empty:
-                continue
-            axis.errorbar(
-                own["step_size"], own[event], 2.0 * own[f"{event}_error"], fmt=marker, ms=5,
-                capsize=2, color=colour, mfc=face, label=f"{name}, {x} x",
-            )  # fmt: skip
-    axis.plot(result.exact["step_size"], result.exact[event], color=STYLES["SGRLD"][0], lw=1,
-              label="SGRLD, 1 x, exact law")  # fmt: skip
-    axis.axhline(truth(place), color="black", lw=1, ls="--", label="funnel")
-    axis.set_xscale("log")
-    axis.set_ylim(bottom=0.0)
-    axis.set_xlabel("step size")
-    axis.set_title(f"P(v < {place:g})", fontsize=9)
-    if place == -2.0:
-        axis.legend(fontsize=6.5, frameon=False, loc="lower left")
-
-
-def _paths(axis: Any, result: Result, chosen: dict[str, float]) -> None:
-    thin = result.facts["thin"]
-    for name, (colour, _) in STYLES.items():
-        path = result.paths[name, chosen[name]][:500]
-        axis.plot(thin * np.arange(path.size), path, lw=0.7, color=colour,
-                  label=f"{name}, h = {chosen[name]:g}")  # fmt: skip
-    bound = np.log(chosen["SGLD"] / 2.0)
-    axis.axhline(bound, color=STYLES["SGLD"][0], lw=1, ls="--",
-                 label="below: SGLD is unstable")  # fmt: skip
-    axis.set_xlabel("step")
-    axis.set_title("v of one chain", fontsize=9)
-    axis.legend(fontsize=6.5, frameon=False, loc="upper right")
 
 
 def funnel(*, options: Options = DEFAULTS) -> None:

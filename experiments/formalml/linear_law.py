@@ -55,13 +55,7 @@ class Regression:
 
 
 def spread_of_batches(num_data: int, batch_size: int, replace: bool = False) -> float:
-    """The variance of N times a batch's mean score, in units of the scores' own variance.
-
-    Args:
-        num_data: N.
-        batch_size: n.
-        replace: whether rows are drawn with replacement.
-    """
+    """The variance of N times a batch's mean score, in units of the scores' own variance."""
     left = 1.0 if replace else (num_data - batch_size) / (num_data - 1)
     return num_data**2 / batch_size * left
 

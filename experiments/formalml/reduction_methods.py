@@ -128,14 +128,7 @@ def step_sizes(method: Method, setting: Setting, fractions: Sequence[float]) -> 
 
 
 def make_kernel(method: Method, setting: Setting, step_size: float, num_steps: int) -> ex.Kernel:
-    """The sampler of a method, with its noise measured.
-
-    Args:
-        method: of the table.
-        setting: the problem.
-        step_size: h, the first where it falls.
-        num_steps: of the run, which annealing is fitted to.
-    """
+    """The sampler of a method, with its noise measured."""
     gradient = Metered(method.estimator(setting), setting.problem)
     if method.kind == "nogin":
         return ex.nogin(gradient, step_size, np.sqrt(1.0 / setting.unit))

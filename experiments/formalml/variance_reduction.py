@@ -32,7 +32,7 @@ from experiments.formalml.reduction_methods import (
     step_sizes,
 )
 from experiments.measured import number
-from experiments.page import Page, panels
+from experiments.page import Page, lines, panels
 
 FRACTIONS = (0.003, 0.01, 0.03, 0.1, 0.3)  # of the inverse of the largest curvature
 
@@ -116,16 +116,7 @@ def measure(
     key: PRNGKeyArray,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
-    """Errors after each number of passes, set-up included.
-
-    Args:
-        method: of the table.
-        setting: the problem.
-        step_size: h.
-        size: how much.
-        key: of the chains.
-        progress: show a bar.
-    """
+    """Errors after each number of passes, set-up included."""
     rows, (overhead, each) = setting.posterior.num_data, budget(method, setting)
     num_steps = (size.passes[-1] * rows - overhead) // each
     kernel = make_kernel(method, setting, step_size, num_steps)
@@ -281,56 +272,22 @@ def reduction_table(result: Result) -> pd.DataFrame:
 def show(result: Result) -> Any:
     """Errors of means and variances by passes at each method's best step; and the noise."""
     figure, axes = panels(2, 2)
-    for axis, kind in zip(axes[0], ("mean", "variance"), strict=True):
-        _errors(axis, result, kind)
-    axes[0, 0].set_title("rms error of means, in standard deviations", fontsize=9)
-    axes[0, 1].set_title("rms error of variances, relative", fontsize=9)
-    _noise(axes[1, 0], result)
+    titles = {"mean": "rms error of means, in sds", "variance": "rms error of variances, relative"}
+    for axis, (kind, title) in zip(axes[0], titles.items(), strict=True):
+        seen = result.best[result.best[kind] > ROUNDING]  # zero variance can fall to rounding
+        xlabel = "passes over the data, set-up included"
+        lines(axis, seen, "passes", kind, "method", STYLES, title=title, xlabel=xlabel)
+    traces = result.noise.set_index("method")["trace"].clip(lower=ROUNDING)[::-1]
+    bars, colours = axes[1, 0], [STYLES[name][0] for name in traces.index]
+    bars.barh(list(traces.index), traces, color=colours)
+    bars.tick_params(axis="y", labelsize=7)
+    bars.set(xscale="log", title="trace of the gradient's covariance, relative")
     axes[1, 1].set_axis_off()
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+    handles, labels = axes[0, 1].get_legend_handles_labels()
     axes[1, 1].legend(handles, labels, loc="center", fontsize=9, frameon=False)
     rows = result.facts["num_data"]
     figure.suptitle(f"Linear regression, N = {rows:,}, d = 10: each method at its best step size")
     return figure
-
-
-def _errors(axis: Any, result: Result, kind: str) -> None:
-    for name, (colour, marker) in STYLES.items():
-        own = result.best.query("method == @name")
-        if own.empty:
-            continue
-        axis.errorbar(
-            own["passes"], own[kind], 2.0 * own[f"{kind}_error"], marker=marker, ms=5, lw=1,
-            capsize=2, color=colour, label=name,
-        )  # fmt: skip
-    ticks = sorted(set(result.best["passes"]))
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xticks(ticks, [str(t) for t in ticks])
-    axis.set_xticks([], minor=True)
-    axis.set_xlabel("passes over the data, set-up included")
-    seen = result.best[kind].to_numpy()
-    axis.set_ylim(bottom=0.7 * seen[seen > ROUNDING].min())
-    if (seen < ROUNDING).any():
-        text = "zero variance falls to rounding: the posterior is Gaussian"
-        colour = STYLES["SGLD, zero variance"][0]
-        axis.text(0.02, 0.03, text, transform=axis.transAxes, fontsize=7, color=colour)
-
-
-def _noise(axis: Any, result: Result) -> None:
-    traces = dict(zip(result.noise["method"], result.noise["trace"].astype(float), strict=True))
-    names = [name for name in STYLES if name in traces]
-    places = np.arange(len(names))
-    axis.barh(places, [traces[name] for name in names], color=[STYLES[n][0] for n in names])
-    axis.set_xscale("log")
-    axis.set_xlim(ROUNDING, 2.0)
-    for place, name in enumerate(names):
-        if traces[name] < ROUNDING:
-            axis.text(1.2 * ROUNDING, place, "rounding", va="center", fontsize=7)
-    axis.set_yticks(places, names, fontsize=7)
-    axis.invert_yaxis()
-    axis.axvline(0.1, color="0.4", ls=":", lw=1)
-    axis.set_title("trace of the gradient's covariance, relative", fontsize=9)
 
 
 def variance_reduction(*, options: Options = DEFAULTS) -> None:

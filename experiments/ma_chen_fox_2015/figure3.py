@@ -129,11 +129,7 @@ def ranked(tried: list[dict[str, float]]) -> list[float]:
 
 
 def measure_anew(
-    sampler: Sampler,
-    steps: list[float],
-    size: Size,
-    key: PRNGKeyArray,
-    progress: bool = False,
+    sampler: Sampler, steps: list[float], size: Size, key: PRNGKeyArray, progress: bool = False
 ) -> dict[str, float]:
     """A row of another run at the first step size, or at the first where no chain diverges.
 

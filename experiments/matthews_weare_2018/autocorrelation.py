@@ -103,10 +103,6 @@ def exact(h: float, c: float) -> dict[str, float]:
 
     The law has no correlation between x and r, so the sum over lags of the autocorrelation of x
     is the first entry of (I + A) (I - A)^-1. A slow mode exists where the eigenvalues are real.
-
-    Args:
-        h: the step size.
-        c: the standard deviation of the gradient.
     """
     with jax.enable_x64(True):
         a = step_matrix(sampler(h, c))
@@ -125,13 +121,7 @@ def exact(h: float, c: float) -> dict[str, float]:
 
 
 def slow_mode(h: float, c: float, constant: float = 4.0) -> float:
-    """(1 + e) / (1 - e) in closed form; nan where e is complex.
-
-    Args:
-        h: the step size.
-        c: the standard deviation of the gradient.
-        constant: beside C^4 under the root; the paper prints -4.
-    """
+    """(1 + e) / (1 - e) in closed form; nan where e is complex."""
     under = h**2 * (c**4 + constant) - 16.0
     if under < 0:
         return float("nan")
@@ -140,15 +130,7 @@ def slow_mode(h: float, c: float, constant: float = 4.0) -> float:
 
 
 def measure(h: float, c: float, size: Size, key: PRNGKeyArray, progress: bool = False) -> Measured:
-    """Draws per effective draw of x, by ArviZ, of groups of chains that start at the target.
-
-    Args:
-        h: the step size.
-        c: the standard deviation of the gradient.
-        size: how much.
-        key: of the chains.
-        progress: show a bar.
-    """
+    """Draws per effective draw of x, by ArviZ, of groups of chains that start at the target."""
     from arviz_stats.base.array import array_stats
 
     key_start, key_run = jax.random.split(key)
@@ -220,23 +202,14 @@ def show(result: Result) -> Any:
     for axis, h in zip(axes[0], STEPS, strict=True):
         rows = result.table[result.table["step_size"] == h]
         chains = result.chains[result.chains["step_size"] == h]
-        axis.loglog(rows["noise"], rows["time"], color="black", lw=1, label="x, exact: C²")
-        axis.loglog(
-            rows["noise"], rows["closed_form"], color="#0072B2", lw=3, alpha=0.4,
-            label="slow mode, closed form",
-        )  # fmt: skip
-        axis.loglog(
-            rows["noise"][::3], rows["slow_mode"][::3], "+", color="#0072B2", label="its matrix"
-        )
-        axis.loglog(
-            rows["noise"], rows["printed_limit"], ":", color="#D55E00", label="printed limit"
-        )
-        axis.errorbar(
-            chains["noise"], chains["time"], 2.0 * chains["time_error"], fmt="o", ms=4,
-            color="#009E73", mfc="none", label="chains, by ArviZ",
-        )  # fmt: skip
-        axis.set_title(f"h = {h:g}", fontsize=9)
-        axis.set_xlabel("standard deviation C of the gradient")
+        c = rows["noise"]
+        axis.loglog(c, rows["time"], "k", lw=1, label="x, exact: C²")
+        axis.loglog(c, rows["closed_form"], color="#56B4E9", lw=3, label="slow mode, closed form")
+        axis.loglog(c[::3], rows["slow_mode"][::3], "+", color="#0072B2", label="its matrix")
+        axis.loglog(c, rows["printed_limit"], ":", color="#D55E00", label="printed limit")
+        errors = 2.0 * chains["time_error"]
+        axis.errorbar(chains["noise"], chains["time"], errors, fmt="o", ms=4, label="by ArviZ")
+        axis.set(title=f"h = {h:g}", xlabel="standard deviation C of the gradient")
     axes[0, 0].set_ylabel("autocorrelation time, steps")
     axes[0, 0].legend(fontsize=7, frameon=False)
     return figure

@@ -48,12 +48,6 @@ class Gaussian:
 def fit(table: Table, prior_scale: float, seed: int = 0, most_rounds: int = 50) -> Gaussian:
     """Fit the Gaussian, from w = 0.
 
-    Args:
-        table: rows in any order, with their intercept.
-        prior_scale: standard deviation of each coefficient.
-        seed: for the half of the rows that is used far from the solution.
-        most_rounds: Newton steps at most.
-
     Raises:
         ValueError: no convergence in `most_rounds`.
     """
@@ -118,12 +112,6 @@ def diagonalised(
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
     """Rotate a basis so that the noise of one row's gradient is diagonal in it.
 
-    Args:
-        features: the rows x_i.
-        basis: B of the coordinates u, w = centre + B u.
-        size: root mean square of each row's multiple of x_i in the gradient.
-        probability: with which the row is drawn.
-
     Returns:
         The rotated basis, and the variances in its coordinates of the gradient from one row.
     """
@@ -134,9 +122,7 @@ def diagonalised(
 
 
 def importance(
-    features: Float[np.ndarray, "N d"],
-    basis: Float[np.ndarray, "d d"],
-    gaussian: Gaussian,
+    features: Float[np.ndarray, "N d"], basis: Float[np.ndarray, "d d"], gaussian: Gaussian
 ) -> Float[np.ndarray, " N"]:
     """Probabilities of rows for the gradient of the residuals.
 

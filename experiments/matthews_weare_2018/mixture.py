@@ -94,11 +94,7 @@ def make_data() -> Float[np.ndarray, " n"]:
 
 
 def posterior(data: Float[np.ndarray, " n"]) -> ex.Posterior:
-    """Of the means, given the data.
-
-    Args:
-        data: shape (n,).
-    """
+    """Of the means, given the data."""
     return ex.Posterior(_log_prior, _log_likelihood, jnp.asarray(data, float))
 
 
@@ -143,11 +139,7 @@ SAMPLERS: dict[str, Callable[[ex.Minibatch], ex.Kernel]] = {
     "NOGIN, moving average": lambda g: ex.nogin(_moving(g), STEP, FRICTION),
     "NOGIN, the batch's own": lambda g: ex.nogin(ex.ScoreCovariance(g, "dense"), STEP, FRICTION),
     "SGHMC, compensated": lambda g: ex.sghmc(
-        ex.ScoreCovariance(g, "diagonal", average=DECAY),
-        STEP,
-        FRICTION,
-        compensate=True,
-        clip=True,
+        ex.ScoreCovariance(g, "diagonal", average=DECAY), STEP, FRICTION, compensate=True, clip=True
     ),
     FULL: lambda g: ex.langevin(g, STEP, FRICTION),
 }
@@ -162,17 +154,7 @@ def measure(
     key: PRNGKeyArray,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
-    """The error of chains from `start` after each number of passes.
-
-    Args:
-        kernel: one batch a step.
-        start: of all chains.
-        batch_size: n.
-        size: how much.
-        reference: the truth.
-        key: of the chains.
-        progress: show a bar.
-    """
+    """The error of chains from `start` after each number of passes."""
     steps = [passes * NUM_DATA // batch_size for passes in size.passes]
     samples = ex.sample(
         kernel, start, steps[-1], num_chains=size.repeats, key=key, progress=progress

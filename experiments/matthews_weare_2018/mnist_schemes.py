@@ -174,13 +174,7 @@ class Scheme:
 
 
 def all_schemes(problem: Problem, plain: tuple[int, ...], control: tuple[int, ...]) -> list[Scheme]:
-    """Every scheme at its batch sizes, those of the paper first.
-
-    Args:
-        problem: the posterior.
-        plain: batch sizes of those with ordinary minibatches.
-        control: batch sizes of that with a Gaussian as control.
-    """
+    """Every scheme at its batch sizes, those of the paper first."""
     white = minibatches(problem, problem.whitening)
     ours = controlled(problem)
     return [

@@ -83,12 +83,7 @@ class Moments:
     gaussian: Float[np.ndarray, " d"]  # the diagonal of B B^T, shape (d,)
 
     def variances(self, stein: bool, pool: bool = False) -> Float[np.ndarray, "checkpoints c d"]:
-        """The variance of each coefficient from each chain, or from all (one row).
-
-        Args:
-            stein: use the identity.
-            pool: average over the chains first.
-        """
+        """The variance of each coefficient from each chain, or from all (one row)."""
         pair = self.averages[:, 2:] if stein else self.averages[:, :2]
         if pool:
             pair = pair.mean(axis=2, keepdims=True)
@@ -143,12 +138,7 @@ def follow(
 def error(
     variances: Float[np.ndarray, "*more d"], truth: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, "*more"]:
-    """||v - v*|| / ||v*||, an array of no axes where v is one vector.
-
-    Args:
-        variances: v.
-        truth: v*.
-    """
+    """||v - v*|| / ||v*||, an array of no axes where v is one vector."""
     return np.asarray(np.linalg.norm(variances - truth, axis=-1) / np.linalg.norm(truth))
 
 
@@ -162,9 +152,7 @@ def over_chains(
     return np.asarray(root), np.asarray(spread / (2.0 * root))
 
 
-def monte_carlo_error(
-    variances: Float[np.ndarray, "*more chains d"],
-) -> Float[np.ndarray, "*more"]:
+def monte_carlo_error(variances: Float[np.ndarray, "*more chains d"]) -> Float[np.ndarray, "*more"]:
     """What ||v - v*|| / ||v*|| of the mean over chains would be without bias."""
     own = variances.var(axis=-2, ddof=1) / variances.shape[-2]
     size = np.linalg.norm(variances.mean(axis=-2), axis=-1)

@@ -32,7 +32,7 @@ from experiments.matthews_weare_2018.noise_problem import (
     gradient_noise,
 )
 from experiments.measured import Measured
-from experiments.page import Page, panels
+from experiments.page import Page, lines, panels
 
 STEPS = (0.28, 0.2, 0.14, 0.1, 0.07)
 ERRORS = ("variance", "fourth", "distance")
@@ -238,11 +238,7 @@ def run_race(size: Size, key: PRNGKeyArray, progress: bool) -> pd.DataFrame:
 
 
 def progress_of(errors: Float[np.ndarray, "repeats n"]) -> list[dict[str, Any]]:
-    """Root mean square over repeats of the mean of the first n errors, n = 16, 32, 64 ...
-
-    Args:
-        errors: of each repeat at each step.
-    """
+    """Root mean square over repeats of the mean of the first n errors, n = 16, 32, 64 ..."""
     means = np.cumsum(errors, axis=1) / np.arange(1, errors.shape[1] + 1)
     rows = []
     for count in 2 ** np.arange(4, int(np.log2(errors.shape[1])) + 1):
@@ -304,64 +300,32 @@ def race_table(result: Result) -> pd.DataFrame:
 def show(result: Result) -> Any:
     """Errors by h on both targets, by the overdamped samplers' own step, and by gradients spent."""
     figure, axes = panels(2, 2)
+    seen = result.table[result.table["distance"] > ROUNDING]
+    seen = seen.assign(own_step=0.5 * seen["step_size"] ** 2)
+    well = seen[seen["target"] == DOUBLE_WELL.name]
+    own = {name: style for name, style in STYLES.items() if SAMPLERS[name].parts is None}
+    distance = "distance in total variation"
+    by_step = ("step_size", "distance", "sampler", STYLES)
     for axis, case in zip(axes[0], CASES, strict=True):
-        rows = result.table.query("target == @case.name")
-        _by_step(axis, rows, list(SAMPLERS), "step_size")
-        axis.set_title(case.name, fontsize=9)
-        axis.set_xlabel("h (SGLD and mSGLD: step size h²/2)")
-    # NOGIN is exact on the first target, and labelled so there.
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+        rows = seen[seen["target"] == case.name]
+        lines(axis, rows, *by_step, title=case.name, xlabel="h (overdamped: h²/2)", ylabel=distance)
+    lines(
+        axes[1, 0], well, "own_step", "distance", "sampler", own,
+        title=f"{DOUBLE_WELL.name}, by the step size of SGLD itself", xlabel="step size h²/2",
+        ylabel=distance,
+    )  # fmt: skip
+    race = result.race[result.race["moment"] == "x⁴"]
+    lines(
+        axes[1, 1], race, "gradients", "error", "sampler", STYLES,
+        title=f"{DOUBLE_WELL.name}, h = {RACE:g}; dashed: exact bias",
+        xlabel="gradients spent on a chain", ylabel="rms error of E x⁴",
+    )  # fmt: skip
+    for name, rows in race.groupby("sampler", sort=False):
+        axes[1, 1].axhline(abs(rows["bias"].iloc[0]), color=STYLES[str(name)][0], ls="--", lw=0.6)
+    handles, labels = axes[0, 1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    rows = result.table.query("target == @DOUBLE_WELL.name")
-    rows = rows.assign(own_step=0.5 * rows["step_size"] ** 2)
-    overdamped = [name for name, sampler in SAMPLERS.items() if sampler.parts is None]
-    _by_step(axes[1, 0], rows.query("sampler in @overdamped"), overdamped, "own_step")
-    axes[1, 0].set_title(f"{DOUBLE_WELL.name}, by the step size of SGLD itself", fontsize=9)
-    axes[1, 0].set_xlabel("step size h²/2")
-    _race(axes[1, 1], result.race)
     figure.suptitle("Gradient noise of standard deviation 1 - cos(1 + 5x)")
     return figure
-
-
-def _by_step(axis: Any, rows: pd.DataFrame, names: list[str], step: str) -> None:
-    seen = rows.query("distance > @ROUNDING")
-    for name in names:
-        own = seen[seen["sampler"] == name]
-        colour, marker = STYLES[name]
-        label = name if len(own) else f"{name}: exact on {rows['target'].iloc[0]}"
-        axis.loglog(
-            own[step], own["distance"], marker=marker, ms=4, lw=1, color=colour, label=label
-        )
-    ticks = sorted(set(rows[step]))
-    last = seen["distance"].to_numpy()[seen[step].to_numpy() == ticks[-1]]
-    if last.size:
-        _guide(axis, ticks, 2.0 * float(np.max(last)), 1)
-    if last.size and step == "step_size":
-        _guide(axis, ticks, 0.5 * float(np.min(last)), 2)
-    axis.set_xticks(ticks, [f"{h:.2g}" for h in ticks])
-    axis.minorticks_off()
-    axis.set_ylabel("distance in total variation")
-
-
-def _guide(axis: Any, steps: list[float], height: float, order: int) -> None:
-    """A line of a given order through `height` at the largest step, and its name beside it."""
-    ends = np.array([steps[0], steps[-1]])
-    heights = height * (ends / ends[1]) ** order
-    axis.loglog(ends, heights, ls=":", lw=1, color="0.4")
-    axis.annotate(
-        f"order {order}", (ends[0], heights[0]), (12, -1),
-        textcoords="offset points", fontsize=7, va="top",
-    )  # fmt: skip
-
-
-def _race(axis: Any, race: pd.DataFrame) -> None:
-    for name, own in race.query("moment == 'x⁴'").groupby("sampler", sort=False):
-        colour, marker = STYLES[str(name)]
-        axis.loglog(own["gradients"], own["error"], marker=marker, ms=3, color=colour, lw=1)
-        axis.axhline(abs(own["bias"].iloc[0]), color=colour, ls="--", lw=0.6)
-    axis.set_title(f"{DOUBLE_WELL.name}, h = {RACE:g}; dashed: exact bias", fontsize=9)
-    axis.set_xlabel("gradients spent on a chain")
-    axis.set_ylabel("rms error of E x⁴")
 
 
 def noise_orders(*, options: Options = DEFAULTS) -> None:

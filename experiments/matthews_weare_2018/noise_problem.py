@@ -124,13 +124,7 @@ def seen_after_kick(kinetic: float, h: float, zeta: float) -> float:
 
 
 def seen_around_bath(kinetic: float, h: float, zeta: float) -> float:
-    """What SGNHT's sees: E r^2 before the bath and after it, half each.
-
-    Args:
-        kinetic: after it.
-        h: the step size.
-        zeta: the friction.
-    """
+    """What SGNHT's sees: E r^2 before the bath and after it, half each."""
     bath = _bath(h, zeta)
     return float(0.5 * (kinetic + (kinetic - bath.variance) / bath.slope**2))
 

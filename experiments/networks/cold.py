@@ -26,12 +26,6 @@ def curve(
 ) -> pd.DataFrame:
     """Sample exp(-U / T) at each temperature, from one warm start and with the same batches.
 
-    Args:
-        task: the data.
-        temperatures: positive; 1 is the posterior.
-        options: see Settings; its methods do not matter.
-        say: called with a line after each run.
-
     Returns:
         A row for each temperature, and one of the ensemble with temperature 0.
 

@@ -35,15 +35,7 @@ def adam(
     rate: Float[Array, ""],
     key: PRNGKeyArray,
 ) -> Optimised:
-    """Minimise U / N by Adam, its rate falling to zero along a half cosine.
-
-    Args:
-        gradient: of the posterior, from batches.
-        positions: starts, leading axis members.
-        steps: of each member.
-        rate: the first.
-        key: of the batches.
-    """
+    """Minimise U / N by Adam, its rate falling to zero along a half cosine."""
     optimiser, num_data = optax.scale_by_adam(), gradient.target.num_data
 
     def member(key: PRNGKeyArray, position: PyTree) -> tuple[PyTree, PyTree]:

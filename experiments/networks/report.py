@@ -88,12 +88,7 @@ def reading(result: Result) -> list[str]:
 
 
 def differences(result: Result, base: str = "ensemble") -> list[str]:
-    """Log-likelihoods less the ensemble's, paired by repetition; nothing without repetitions.
-
-    Args:
-        result: of the experiment.
-        base: the method to compare with.
-    """
+    """Log-likelihoods less the ensemble's, paired by repetition; nothing without repetitions."""
     table = result.runs.pivot(index="repetition", columns="method", values="log_likelihood")
     if len(table) < 2 or base not in table:
         return []

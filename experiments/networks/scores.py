@@ -92,12 +92,7 @@ def _array(values: np.ndarray | None) -> np.ndarray:
 
 
 def measured(value: float, error: float | None) -> str:
-    """A figure to two digits of its standard error, or to three digits without one.
-
-    Args:
-        value: the figure.
-        error: its standard error.
-    """
+    """A figure to two digits of its standard error, or to three digits without one."""
     if error is None or not np.isfinite(error) or error <= 0:
         return f"{value:.3g}"
     digits = max(0, 1 - int(np.floor(np.log10(error))))

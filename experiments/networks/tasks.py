@@ -38,10 +38,6 @@ class Task:
 def regression(path: Path, split: int) -> Task:
     """A regression task from the arrays x and y, and test_mask (splits, N) if there is one.
 
-    Args:
-        path: of the .npz file.
-        split: a row of test_mask, or the seed of a random one.
-
     Raises:
         FileNotFoundError: no such file.
         ValueError: a damaged file, arrays that are missing or do not fit, numbers that are not
@@ -78,9 +74,6 @@ def regression(path: Path, split: int) -> Task:
 def has_classes(path: Path) -> bool:
     """Whether the file is one for `classification`.
 
-    Args:
-        path: of the .npz file.
-
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an .npz file, or a damaged one.
@@ -99,12 +92,6 @@ def classification(
 
     Bytes are standardised by one mean and scale, other numbers column by column. Strange inputs are
     the test rows of the unseen classes; or, for square images, the test images turned by a quarter.
-
-    Args:
-        path: of the .npz file.
-        rows: the first so many training rows; None for all.
-        test_rows: likewise.
-        unseen: labels left out of training and test.
 
     Raises:
         FileNotFoundError: no such file.

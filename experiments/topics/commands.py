@@ -104,6 +104,8 @@ def topics(
     say(f"{TITLE}: {opened.num_documents:,} documents, {len(opened.vocabulary):,} words")
     result = comparison.run(opened, chosen, say, place)
     next(iter(result.topics.values())).write(place)
+    if len(result.grid):
+        result.grid.to_csv(place / "grid.csv", index=False)
     finish(present(result), "perplexity", place, options)
 
 

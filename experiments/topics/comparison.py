@@ -177,12 +177,6 @@ def search(
 ) -> tuple[Settings, list[dict[str, Any]]]:
     """Run every point of a grid once, or take it from the store, diverged ones included.
 
-    Args:
-        bench: on the documents that choose.
-        name: of the sampler or peer.
-        settings: which the points change.
-        grid: values of fields of the settings.
-
     Returns:
         The settings of least perplexity, and a row for each point.
 
