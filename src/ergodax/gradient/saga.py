@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.data.passes import sum_in_chunks
@@ -22,7 +23,6 @@ from ergodax.gradient.batches import (
     whole,
 )
 from ergodax.gradient.expansion import Expansion
-from ergodax.mapped import in_any_chain
 from ergodax.target.posterior import Posterior
 
 CHUNK = 1024  # rows at a time in a pass over the data or the table
@@ -175,7 +175,7 @@ class SAGA(BatchEstimator):
         value, slope = _sums(moved)
         moved = Expansion(centre, state.sum.value + value, tree.add(state.sum.score, slope))
         due = (state.step + 1) % (PASSES * -(-posterior.num_data // n)) == 0
-        exact = jax.lax.cond(in_any_chain(due), lambda: _summed(table, centre), lambda: moved)
+        exact = when(due, lambda: _summed(table, centre), lambda: moved)
         state = SAGAState(batching, table, exact, state.step + 1)
         return Estimate(gradient, potential, evaluations=jnp.int32(n)), changes[1], state
 

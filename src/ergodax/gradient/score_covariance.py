@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.data.block import attach, detach
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, check_resident
@@ -18,7 +19,6 @@ from ergodax.gradient.scores import (
     noise_operator,
     sample_covariance_in_chunks,
 )
-from ergodax.mapped import in_any_chain
 from ergodax.recipe.operators import Operator
 from ergodax.target.base import AbstractTarget
 
@@ -154,17 +154,23 @@ class ScoreCovariance(GradientEstimator):
 
         def renewed() -> tuple[Estimate, Any, Float[Array, ""]]:
             estimate, measured, gradient = self._measure(key, state.gradient, position)
-            covariance, weight = self._average(state, measured, due)
+            covariance, weight = self._average(state, measured)
             return _with(estimate, covariance), detach(gradient)[1], weight
 
         def kept() -> tuple[Estimate, Any, Float[Array, ""]]:
             estimate, gradient = self.gradient.estimate(key, state.gradient, position)
             return _with(estimate, state.covariance), detach(gradient)[1], state.weight
 
+        def unmeasured(found: tuple) -> tuple[Estimate, Any, Float[Array, ""]]:
+            estimate, gradient, _ = found
+            cost = estimate.evaluations - self._cost_of_measuring
+            plain = Estimate(estimate.gradient, estimate.potential, state.covariance, cost)
+            return plain, gradient, state.weight
+
         if self.refresh == 1:
             estimate, gradient, weight = renewed()
         else:
-            estimate, gradient, weight = jax.lax.cond(in_any_chain(due), renewed, kept)
+            estimate, gradient, weight = when(due, renewed, kept, unmeasured)
         covariance = None if state.covariance is None else estimate.covariance
         gradient = attach(block, gradient)
         return estimate, CovarianceState(gradient, covariance, weight, state.step + 1)
@@ -179,10 +185,16 @@ class ScoreCovariance(GradientEstimator):
             covariance = noise_operator(scores, self.gradient.noise_factor, structure)
             return estimate, covariance, state
         estimate, after = self.gradient.estimate(key, state, position)
-        more = self.gradient.evaluations_per_example * self.gradient.target.num_data
-        cost = estimate.evaluations + more
+        cost = estimate.evaluations + self._cost_of_measuring
         estimate = Estimate(estimate.gradient, estimate.potential, evaluations=cost)
         return estimate, self._exact(state, position), after
+
+    @property
+    def _cost_of_measuring(self) -> int:
+        """Evaluations beyond those of the estimate."""
+        if self.rows == "batch":
+            return 0
+        return self.gradient.evaluations_per_example * self.gradient.target.num_data
 
     def _exact(self, state: Any, position: PyTree) -> Operator:
         """The covariance by all N scores."""
@@ -206,22 +218,19 @@ class ScoreCovariance(GradientEstimator):
         wide = num_scores < tree.size(position)
         return self.structure if self.structure != "low rank" or wide else "dense"
 
-    def _average(
-        self, state: CovarianceState, new: Operator, due: Bool[Array, ""]
-    ) -> tuple[Operator, Float[Array, ""]]:
+    def _average(self, state: CovarianceState, new: Operator) -> tuple[Operator, Float[Array, ""]]:
         """The average with the new covariance in it, and the sum of its weights."""
         if state.covariance is None:
             return new, state.weight
         # A sum of decaying weights counts to k where nothing decays, and stays 1 where all does.
         total = 1.0 + (0.0 if self.decay is None else self.decay) * state.weight
-        # Another chain may be the one that is due.
-        share = jnp.where(due, 1.0 / total, 0.0)
+        share = 1.0 / total
         mixed = jax.tree.map(
             lambda v, w: tree.cast(1.0 - share, v) * v + tree.cast(share, v) * w,
             state.covariance,
             new,
         )
-        return mixed, jnp.where(due, total, state.weight)
+        return mixed, jnp.asarray(total, state.weight.dtype)
 
 
 def _with(estimate: Estimate, covariance: Operator | None) -> Estimate:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State, report_step
-from ergodax.mapped import in_any_chain
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
@@ -84,9 +84,7 @@ class EulerMaruyama(Kernel):
         def fresh() -> PyTree:
             return self._start(key, state.position, state.step)["momentum"]
 
-        kept = state.auxiliary["momentum"]
-        due = in_any_chain(state.step % period == 0)  # the chains count alike
-        momentum = jax.lax.cond(due, fresh, lambda: kept)
+        momentum = when(state.step % period == 0, fresh, lambda: state.auxiliary["momentum"])
         auxiliary = {**state.auxiliary, "momentum": momentum}
         return State(state.position, auxiliary, state.gradient, None, state.step)
 

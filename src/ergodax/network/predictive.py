@@ -9,9 +9,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
-from ergodax.mapped import in_any_chain
 from ergodax.network.posterior import NetworkPosterior
 from ergodax.network.prediction import Prediction
 from ergodax.network.sums import Sums, evaluate, no_draw, together, with_draw
@@ -64,12 +64,10 @@ class Predicting(Kernel):
         inner, info = self.kernel.step(key, state.inner)
         counts = (state.step >= self.after) & _samples(info)
         counted = state.counted + counts.astype(jnp.int32)
-        # All chains are at the same step, so those that are not counted cost nothing.
-        sums = lax.cond(
-            in_any_chain(counts & (counted % self.every == 0)),
-            lambda old: with_draw(old, self._evaluate(inner.position)),
-            lambda old: old,
-            state.sums,
+        sums = when(
+            counts & (counted % self.every == 0),
+            lambda: with_draw(state.sums, self._evaluate(inner.position)),
+            lambda: state.sums,
         )
         return PredictingState(inner, sums, counted, state.step + 1), info
 

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
-from ergodax.mapped import in_any_chain
 from ergodax.schedule import Constant, Cyclical, as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -76,9 +76,8 @@ class CyclicalKernel(Kernel):
             root = jnp.sqrt(self.stages.temperature(state.step))
             return tree.scale(root, at_one.init(key, state.position).auxiliary["momentum"])
 
-        kept = state.auxiliary["momentum"]
-        due = in_any_chain(state.step % self.stages.period == 0)  # the chains count alike
-        momentum = jax.lax.cond(due, fresh, lambda: kept)
+        due = state.step % self.stages.period == 0
+        momentum = when(due, fresh, lambda: state.auxiliary["momentum"])
         auxiliary = {**state.auxiliary, "momentum": momentum}
         return dataclasses.replace(state, auxiliary=auxiliary)
 

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State, report_step
-from ergodax.mapped import in_any_chain
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -89,11 +89,16 @@ class PreconditionedLangevin(Kernel):
             twice = eqx.tree_at(lambda e: e.evaluations, estimate, 2 * estimate.evaluations)
             return twice, after, change
 
+        def without_derivative(found: tuple) -> tuple[Estimate, Any, PyTree]:
+            twice, after, change = found
+            once = eqx.tree_at(lambda e: e.evaluations, twice, twice.evaluations // 2)
+            return once, after, tree.zeros_like(change)
+
         if not self.correction:
             return alone()
         if self.adaptation_steps is None:
             return with_derivative()
-        return jax.lax.cond(in_any_chain(weight > 0.0), with_derivative, alone)
+        return when(weight > 0.0, with_derivative, alone, without_derivative)
 
 
 def divergence(

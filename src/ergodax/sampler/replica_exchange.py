@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
-from ergodax.mapped import in_any_chain
 from ergodax.sampler.cyclical import check_sampler
 from ergodax.sampler.replicas import Replicas, stack
 from ergodax.sampler.swaps import Energies, energies_for, neighbours, swap_probability
@@ -78,8 +78,8 @@ class ReplicaExchange(Kernel):
         if self.swap_every == 1:
             replicas, rate, outcome = self._swap(keys[-1], moved, rate, round_number)
         else:
-            replicas, rate, outcome = jax.lax.cond(
-                in_any_chain(count % self.swap_every == 0),  # the chains count alike
+            replicas, rate, outcome = when(
+                count % self.swap_every == 0,
                 lambda: self._swap(keys[-1], moved, rate, round_number),
                 lambda: (moved, rate, Outcome.none(rate)),
             )
