@@ -5,10 +5,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.data.arrays import needs_memory
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
 from ergodax.data.source import Source
@@ -163,7 +161,7 @@ def corrected(
         rest: the sum over the batch of what it leaves, and its gradient.
         batch_size: n.
     """
-    prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
+    prior, slope = posterior.prior_and_gradient(position)
     weight = posterior.num_data / batch_size
     potential = -prior - known[0] - weight * rest[0]
     gradient = jax.tree.map(lambda p, k, r: -p - k - weight * r, slope, known[1], rest[1])
@@ -180,22 +178,3 @@ def likelihoods_and_scores(
         return posterior.log_likelihoods(position, single)[0]
 
     return jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
-
-
-def whole(value: Any, name: str, example: int) -> int:
-    """A positive integer.
-
-    Args:
-        value: what was given.
-        name: of the argument.
-        example: a value to try.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: less than 1.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}. Try {example}.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}. Try {example}.")
-    return int(value)

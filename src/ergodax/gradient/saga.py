@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
@@ -20,7 +21,6 @@ from ergodax.gradient.batches import (
     checked_batching,
     corrected,
     likelihoods_and_scores,
-    whole,
 )
 from ergodax.gradient.expansion import Expansion
 from ergodax.target.posterior import Posterior
@@ -106,7 +106,7 @@ class SAGA(BatchEstimator):
         check_resident(posterior, "SAGA, which keeps a table of N scores,", "ex.ControlVariate")
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
-        self.max_bytes = whole(max_bytes, "max_bytes", 2**31)
+        self.max_bytes = whole_number("max_bytes", max_bytes, below=None, hint=f"Try {2**31}.")
 
     @property
     def evaluations_per_example(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.data.block import attach, detach
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
@@ -130,7 +131,8 @@ class ScoreCovariance(GradientEstimator):
             )
         self.structure, self.rows = structure, rows
         self.decay = _decay(average)
-        self.refresh, self.chunk = _whole(refresh, "refresh"), _whole(chunk, "chunk")
+        self.refresh = whole_number("refresh", refresh, hint="Try 10.")
+        self.chunk = whole_number("chunk", chunk, hint="Try 256.")
 
     @property
     def target(self) -> AbstractTarget:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -252,11 +254,3 @@ def _decay(average: Any) -> Float[Array, ""] | None:
             "all that was measured try average='all', for the last alone average=None."
         )
     return jnp.asarray(average, float)
-
-
-def _whole(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}. Try 10.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}.")
-    return int(value)

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.gradient.base import Estimate
-from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, whole
+from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching
 from ergodax.gradient.expansion import Expansion, about, about_with_scores, expand, remainders
 from ergodax.target.posterior import Posterior
 
@@ -87,8 +88,8 @@ class SVRG(BatchEstimator):
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
         example = max(1, posterior.num_data // self.batch_size)
-        self.period = jnp.int32(whole(period, "period", example))
-        self.chunk = whole(chunk, "chunk", 1024)
+        self.period = jnp.int32(whole_number("period", period, hint=f"Try {example}."))
+        self.chunk = whole_number("chunk", chunk, hint="Try 1024.")
 
     @property
     def evaluations_per_example(self) -> int:

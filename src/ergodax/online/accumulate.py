@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.kernel import Kernel, check_kernel
 
@@ -121,8 +122,8 @@ class Accumulating(Kernel):
 def accumulate(
     kernel: Any,
     *,
-    after: int = 0,
-    every: int = 1,
+    after: int | np.integer = 0,
+    every: int | np.integer = 1,
     function: Callable[[PyTree], PyTree] | None = None,
     **accumulators: Any,
 ) -> Accumulating:
@@ -162,10 +163,8 @@ def accumulate(
             raise TypeError(
                 f"{name} must be an accumulator such as ex.online.Moments(), not {value!r}."
             )
-    if after < 0:
-        raise ValueError(f"after must not be negative, not {after}.")
-    if every < 1:
-        raise ValueError(f"every must be at least 1, not {every}.")
+    after = whole_number("after", after, at_least=0)
+    every = whole_number("every", every)
     return Accumulating(check_kernel(kernel), accumulators, after, every, function)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.recipe.divergence import block_divergence
 from ergodax.recipe.operators import Operator, as_operator
+from ergodax.recipe.scheduled import at_step
 
 Variables = dict[str, PyTree]  # {"position": ..., "momentum": ..., ...}, the whole state z
 Block = tuple[str, str, float, Callable[[Variables], Operator]]
@@ -66,6 +67,10 @@ class Recipe(eqx.Module):
     energy: Callable[[Variables], Float[Array, ""]] = _no_energy
     auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
     gamma: Callable[[Variables], Variables] | None = None
+
+    def at(self, step: Any) -> "Recipe":
+        """The recipe at a step, where a part of it (a friction, say) is a schedule."""
+        return at_step(self, jnp.asarray(step, jnp.int32))
 
     def diffusion_at(self, z: Variables) -> dict[str, Operator]:
         """The diagonal blocks of D as operators.

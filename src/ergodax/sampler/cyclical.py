@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
@@ -134,17 +135,16 @@ def cyclical(
         learning, 2020.
     """
     check_sampler(sampler)
-    if isinstance(period, bool) or not isinstance(period, int | np.integer):
-        raise TypeError(f"period must be an integer, the steps in a cycle, not {period!r}.")
+    period = whole_number("period", period, hint="It is the number of steps in a cycle.")
     if not 0.0 <= exploration < 1.0:
         raise ValueError(f"exploration must lie in [0, 1), not {exploration}: some steps sample.")
     initial = as_schedule(step_size, "step_size")
     if not isinstance(initial, Constant):
         raise TypeError("step_size must be a number, the first step of a cycle, not a schedule.")
-    steps = Cyclical(initial.value, int(period))
+    steps = Cyclical(initial.value, period)
     exploring = np.count_nonzero(np.arange(period) / period < exploration)
     hot = as_schedule(temperature, "temperature", allow_zero=True)
-    stages = Stages(hot, jnp.int32(exploring), int(period))
+    stages = Stages(hot, jnp.int32(exploring), period)
     at_one = sampler(gradient, steps, temperature=1.0, **more)
     if exploring:
         _check_cold(sampler, gradient, steps, more)

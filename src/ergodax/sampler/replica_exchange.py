@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
@@ -154,7 +155,7 @@ def replica_exchange(
     step_size: Any,
     *,
     temperatures: Any = (1.0, 2.0, 4.0, 8.0),
-    swap_every: int = 10,
+    swap_every: int | np.integer = 10,
     correction: bool = True,
     swap_batch_size: int | np.integer | None = None,
     **more: Any,
@@ -221,17 +222,14 @@ def replica_exchange(
     check_sampler(sampler)
     ladder = _checked_temperatures(temperatures)
     sizes = _one_for_each(step_size, len(ladder))
-    if isinstance(swap_every, bool) or not isinstance(swap_every, int | np.integer):
-        raise TypeError(f"swap_every must be an integer, not {swap_every!r}.")
-    if swap_every < 1:
-        raise ValueError(f"swap_every must be at least 1 step, not {swap_every}.")
+    swap_every = whole_number("swap_every", swap_every)
     kernels = [
         sampler(gradient, h, temperature=t, **more) for h, t in zip(sizes, ladder, strict=True)
     ]
     energies = energies_for(gradient, swap_batch_size, correction=correction)
     stacked, axes = stack(kernels)
     return ReplicaExchange(
-        stacked, axes, energies, jnp.asarray(ladder), int(swap_every), bool(correction)
+        stacked, axes, energies, jnp.asarray(ladder), swap_every, bool(correction)
     )
 
 

@@ -12,11 +12,12 @@ from ergodax.recipe.dynamics.momentum import friction_rate
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
 from ergodax.recipe.recipe import Recipe, Variables
+from ergodax.recipe.scheduled import Scheduled
 
 
 class _RiemannianUnderdamped(eqx.Module):
     metric: Metric | PotentialMetric
-    friction: Float[Array, ""]
+    friction: Float[Array, ""] | Scheduled
 
     def auxiliary(self, key: PRNGKeyArray, position: PyTree) -> Variables:
         return {"momentum": tree.normal_like(key, position)}
@@ -52,7 +53,7 @@ def riemannian_underdamped(metric: Any, friction: Any = 1.0) -> Recipe:
 
     Args:
         metric: function of the position that returns G^-1 (see `Metric`), positive definite.
-        friction: gamma >= 0; 1 is Ma, Chen and Fox's.
+        friction: gamma >= 0, a number or a schedule; 1 is Ma, Chen and Fox's.
 
     Raises:
         TypeError: the metric is not a function, or the friction not a number.
@@ -97,7 +98,7 @@ class RiemannianEnergy(eqx.Module):
 
 class _RiemannianHamiltonian(eqx.Module):
     kinetic: RiemannianEnergy
-    friction: Float[Array, ""]
+    friction: Float[Array, ""] | Scheduled
     temperature: Float[Array, ""]
 
     def auxiliary(self, key: PRNGKeyArray, position: PyTree) -> Variables:
