@@ -82,8 +82,8 @@ def real_number(
         if at_least is None and above == 0:
             rule = "be positive"
         else:
-            rule = f"be above {low}" if at_least is None else f"be at least {at_least}"
-        rule += " and finite" if below == np.inf else f" and below {below}"
+            rule = f"be above {low:g}" if at_least is None else f"be at least {at_least:g}"
+        rule += " and finite" if below == np.inf else f" and below {below:g}"
         raise ValueError(f"{name} must {rule}, not {value!r}.{hint}")
     return number
 

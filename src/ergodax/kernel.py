@@ -136,12 +136,19 @@ class Kernel(Identified):
     def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
         """Take one step.
 
+        A caller may pass a batch: `step(key, state, batch=batch)`. It takes the place of the one
+        that the gradient estimator would draw, and is scaled by N / n for the n rows that it has.
+
         Args:
             key: a fresh key.
             state: from `init` or the step before.
 
         Returns:
             The next state and the Info of this step.
+
+        Raises:
+            TypeError: a batch, for a kernel whose gradient takes none.
+            ValueError: a batch whose rows are not like those of the data.
         """
 
 
@@ -172,8 +179,9 @@ class _Bound(eqx.Module):
         return hash((id(self.kernel), self.function))
 
     def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        same = isinstance(other, _Bound) and self.kernel is other.kernel
-        return same and self.function == other.function
+        if not isinstance(other, _Bound):
+            return False
+        return self.kernel is other.kernel and self.function == other.function
 
     @property
     def __name__(self) -> str:
@@ -185,9 +193,7 @@ class _Init(_Bound):
 
     def __call__(self, *given: Any, key: Any = None, position: PyTree = None) -> Any:
         key, position = _key_and_position(given, key, position)
-        if key is None:
-            return _without_key(lambda key: self.function(self.kernel, key, position))
-        return self.function(self.kernel, key, position)
+        return _begun(lambda key: self.function(self.kernel, key, position), key)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -199,8 +205,37 @@ class _Init(_Bound):
 class _Step(_Bound):
     """`kernel.step`."""
 
-    def __call__(self, key: Any, state: Any) -> tuple[Any, Any]:
-        return self.function(self.kernel, key, state)
+    def __call__(self, key: Any, state: Any, *, batch: PyTree = None) -> tuple[Any, Any]:
+        if batch is None:
+            return self.function(self.kernel, key, state)
+        if "batch" in inspect.signature(self.function).parameters:
+            return self.function(self.kernel, key, state, batch=batch)
+        return self.function(with_batch(self.kernel, batch), key, state)
+
+
+def with_batch(kernel: Any, batch: PyTree) -> Any:
+    """The same kernel, whose gradient estimators are given this batch instead of drawing one.
+
+    Args:
+        kernel: any tree with estimators in it; those that take a batch have a method `given`.
+        batch: a tree like the data with a leading axis of n rows.
+
+    Raises:
+        TypeError: there is no such estimator.
+        ValueError: rows that are not like those of the data.
+    """
+
+    def takes(part: Any) -> bool:
+        return hasattr(part, "given")
+
+    parts, structure = jax.tree.flatten(kernel, is_leaf=takes)
+    if not any(takes(part) for part in parts):
+        name = type(getattr(kernel, "gradient", kernel)).__name__
+        raise TypeError(
+            f"batch= can't be used here: {name} takes no batch. It is for kernels whose gradient "
+            "is estimated from batches, such as ex.sgld(ex.Minibatch(posterior, 100), 1e-4)."
+        )
+    return structure.unflatten([part.given(batch) if takes(part) else part for part in parts])
 
 
 def _key_and_position(given: tuple, key: Any, position: PyTree) -> tuple[Any, PyTree]:
@@ -224,8 +259,19 @@ def _is_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def _without_key(init: Callable[[Any], Any]) -> Any:
-    """init(key), if it is the same for every key."""
+def initial_state(kernel: Any, position: PyTree, key: Any = None) -> Any:
+    """The first state of any kernel; the key may be None where nothing is drawn.
+
+    Raises:
+        TypeError: no key, although something is drawn.
+    """
+    return _begun(lambda key: kernel.init(key, position), key)
+
+
+def _begun(init: Callable[[Any], Any], key: Any) -> Any:
+    """init(key), or without a key what it is for every key."""
+    if key is not None:
+        return init(key)
     key = jax.random.key(0)
     if depends_on(init, key):
         raise TypeError(

@@ -47,7 +47,7 @@ def test_real_numbers():
     for value in (0.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="x must be positive and finite"):
             real_number("x", value, above=0.0)
-    with pytest.raises(ValueError, match="x must be at least 0.0 and below 1.0"):
+    with pytest.raises(ValueError, match="x must be at least 0 and below 1"):
         real_number("x", 1.0, at_least=0.0, below=1.0)
 
 

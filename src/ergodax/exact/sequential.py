@@ -194,7 +194,7 @@ def look_times(num_rows: int, batch_size: Any, growth: Any) -> np.ndarray:
         ValueError: growth is less than 1.
     """
     WithoutReplacement().check(num_rows, batch_size)
-    growth = real_number("growth", growth, at_least=1, hint="Try growth=2.")
+    growth = real_number("growth", growth, at_least=1.0, hint="Try growth=2.")
     times = [int(batch_size)]
     while times[-1] < num_rows:
         batches = max(times[-1] // batch_size + 1, int(np.ceil(growth * times[-1] / batch_size)))

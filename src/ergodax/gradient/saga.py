@@ -179,6 +179,17 @@ class SAGA(BatchEstimator):
         state = SAGAState(batching, table, exact, state.step + 1)
         return Estimate(gradient, potential, evaluations=jnp.int32(n)), changes[1], state
 
+    def given(self, batch: PyTree) -> BatchEstimator:
+        """Not to be had: the table is by numbers of rows, and a user's rows have none.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "batch= can't be used with SAGA, which keeps a score for each row of the data and has "
+            "to know which rows a batch has. Try ex.Minibatch, ex.ControlVariate or ex.SVRG."
+        )
+
     def scores_of(self, state: SAGAState, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
         """f_i(x) - a_i for these rows, with the table before the estimate changes it."""
         old = _like(take(state.table, rows), position)

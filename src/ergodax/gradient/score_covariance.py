@@ -182,6 +182,7 @@ class ScoreCovariance(GradientEstimator):
     ) -> tuple[Estimate, Operator, Any]:
         """The inner estimate, the covariance by this batch or by all rows, the inner state."""
         if self.rows == "batch":
+            check_scores(self.gradient, "ScoreCovariance")  # a batch of the user's may be of one
             estimate, scores, state = self.gradient.estimate_with_scores(key, state, position)
             structure = self._kept_as(self.gradient.batch_size, position)
             covariance = noise_operator(scores, self.gradient.noise_factor, structure)

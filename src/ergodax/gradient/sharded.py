@@ -106,6 +106,17 @@ class Stratified(GradientEstimator):
         )
         return Estimate(gradient, -prior - value, evaluations=jnp.int32(cost)), state
 
+    def given(self, batch: PyTree) -> GradientEstimator:
+        """Not to be had: each shard has its own part of a batch, with a weight of its own.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "batch= can't be used with ex.Stratified, whose batches have an equal part from each "
+            "shard of the data. Try the ex.Minibatch that it was made from."
+        )
+
     def _of_batch(self, expansion: Expansion | None, position: PyTree, batch: PyTree) -> tuple:
         """What the batch has to tell of the log-likelihood, summed over it, and its gradient."""
         if expansion is not None:

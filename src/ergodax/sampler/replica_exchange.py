@@ -64,13 +64,17 @@ class ReplicaExchange(Kernel):
         rate = jnp.zeros(self.temperatures.size - 1, tree.result_dtype(states.position))
         return replicas.state(rate, jnp.int32(0))
 
-    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
-        """Move every replica; where a round is due, let neighbours exchange places."""
+    def step(self, key: PRNGKeyArray, state: State, batch: PyTree = None) -> tuple[State, Info]:
+        """Move every replica; where a round is due, let neighbours exchange places.
+
+        A batch of the user's is that of every replica's gradient; swaps draw their own.
+        """
         keys = jax.random.split(key, self.temperatures.size + 1)
+        given = {} if batch is None else {"batch": batch}
 
         def move(kernel: Kernel, key: PRNGKeyArray, own: Replicas) -> tuple[Replicas, Info]:
             begin = State(own.position, own.auxiliary, own.gradient, own.estimate, state.step)
-            end, info = kernel.step(key, begin)
+            end, info = kernel.step(key, begin, **given)
             return Replicas(end.position, end.auxiliary, end.gradient, end.estimate), info
 
         moved, infos = self._each(move, keys[:-1], Replicas.of(state))
