@@ -57,8 +57,8 @@ class EulerMaruyama(Kernel):
         h, temperature = self.step_size(state.step), self.temperature(state.step)
         estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, state.position)
         near = Linearised(state.position, estimate.potential, estimate.gradient)
-        recipe = with_potential(self.recipe.at(state.step), near)
         z = {"position": state.position, **state.auxiliary}
+        recipe = with_potential(self.recipe.at(state.step), near).traced(z)
         noise, feasible = self._noise(recipe, key_noise, z, estimate, h, temperature)
         increment = _increment(recipe, z, estimate, h, temperature, key_early)
         new = _advance(z, increment, noise)

@@ -44,12 +44,13 @@ class RiemannianHamiltonianMonteCarlo(Kernel):
         key_momentum, key_accept = jax.random.split(key)
         h, temperature = self.step_size(state.step), self.temperature(state.step)
         x = state.position
-        momentum = self.kinetic.draw(key_momentum, x, temperature)
+        kinetic = self.kinetic.traced(x)
+        momentum = kinetic.draw(key_momentum, x, temperature)
         start = (state.estimate.potential, state.estimate.gradient)
-        flow = self._flow(x, temperature)
+        flow = self._flow(kinetic, x, temperature)
         end = generalised_leapfrog(flow, x, momentum, start, h, self.num_leapfrog_steps)
-        rise = end.energies[0] + self.kinetic(end.position, end.momentum, temperature)
-        rise = rise - start[0] - self.kinetic(x, momentum, temperature)
+        rise = end.energies[0] + kinetic(end.position, end.momentum, temperature)
+        rise = rise - start[0] - kinetic(x, momentum, temperature)
         # What can't be taken back is rejected.
         rise = jnp.where(end.reversible, rise, jnp.inf) / tree.cast(temperature, rise)
         potential, gradient = end.energies
@@ -61,16 +62,16 @@ class RiemannianHamiltonianMonteCarlo(Kernel):
             rise,
             step_size=h,
             evaluations=estimate.evaluations * end.num_steps,
-            kinetic_temperature=kinetic_temperature(momentum, self.kinetic.velocity(x, momentum)),
+            kinetic_temperature=kinetic_temperature(momentum, kinetic.velocity(x, momentum)),
         )
 
-    def _flow(self, position: PyTree, temperature: Any) -> Flow:
+    def _flow(self, kinetic: RiemannianEnergy, position: PyTree, temperature: Any) -> Flow:
         """The Hamiltonian, with the tolerance for positions of this dtype."""
         tolerance = self.tolerance
         if tolerance is None:
             tolerance = float(jnp.finfo(tree.result_dtype(position)).eps) ** 0.7
         evaluate = self.gradient.target.value_and_gradient
-        return Flow(evaluate, self.kinetic, temperature, tolerance, self.max_iterations)
+        return Flow(evaluate, kinetic, temperature, tolerance, self.max_iterations)
 
 
 def rmhmc(

@@ -1,5 +1,6 @@
 """Recipes with a momentum on a Riemannian manifold: gSGRHMC and Riemannian HMC."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.graph import traced
 from ergodax.recipe.dynamics.momentum import friction_rate
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
@@ -72,7 +74,11 @@ class RiemannianEnergy(eqx.Module):
         metric: function of the position that returns G^-1.
     """
 
-    metric: Metric
+    metric: Callable[[PyTree], Operator]
+
+    def traced(self, position: PyTree) -> "RiemannianEnergy":
+        """The same, whose metric has been called once and is not called again."""
+        return RiemannianEnergy(traced(self.metric, position))
 
     def draw(self, key: PRNGKeyArray, position: PyTree, temperature: Any = 1.0) -> PyTree:
         """r ~ N(0, T G)."""
