@@ -215,6 +215,9 @@ NUMBERS = {
     "thermal_mass, zero": Case(
         lambda: ex.sgnht(full(), 0.1, thermal_mass=0.0), ValueError, ("thermal_mass", "positive")
     ),
+    "damping, text": Case(
+        lambda: ex.psgld(full(), 0.1, damping="1"), TypeError, ("damping", "number", "'1'")
+    ),
     "num_leapfrog_steps, zero": Case(
         lambda: ex.hmc(full(), 0.1, num_leapfrog_steps=0),
         ValueError,

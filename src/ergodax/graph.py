@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import PyTree
 
 ELEMENTWISE = frozenset(
@@ -14,6 +15,22 @@ ELEMENTWISE = frozenset(
     sub tan tanh xor""".split()
 )
 MIXED = -1  # of a variable: it depends on the argument otherwise than entry by entry
+
+
+def traced(function: Callable[[PyTree], Any], at: PyTree) -> Callable[[PyTree], Any]:
+    """The same function as its graph, so that calling it again does not call the user's again.
+
+    Args:
+        function: of one tree of arrays.
+        at: a tree like its arguments to come, in structure, shapes and dtypes.
+    """
+    closed, arrays, rest = eqx.filter_make_jaxpr(function)(at)
+    structure, evaluate = jax.tree.structure(arrays), jaxpr_as_fun(closed)
+
+    def call(z: PyTree) -> Any:
+        return eqx.combine(structure.unflatten(evaluate(*jax.tree.leaves(z))), rest)
+
+    return call
 
 
 def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
