@@ -44,7 +44,7 @@ def test_without_a_mesh_the_programs_are_those_of_the_loop(monkeypatch):
         parts = {name: noted(name, getattr(programs, name)) for name in ("advance", "draw")}
         monkeypatch.setitem(loop.PROGRAMS, small, programs._replace(**parts))
     sample(burn_in=5)
-    assert set(calls) == {("start", 4), ("advance", 6), ("draw", 2)}
+    assert set(calls) == {("start", 3), ("advance", 6), ("draw", 2)}
     assert OnOneDevice.processes.count == 1 and not OnOneDevice.part
 
 

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import one_kernel, tree
 from ergodax.data.block import attach, detach
+from ergodax.driver.traced import one_of, traced
 from ergodax.driver.ways import Way, fill_in_turn, over_chains, way_of
 from ergodax.haste import in_haste
 
@@ -26,13 +28,9 @@ Collect = Callable[[PyTree], PyTree]
 
 
 def first_states(
-    kernel: Any,
-    collect: Collect,
-    key: PRNGKeyArray,
-    positions: PyTree,
-    first: int | Int[Array, ""] = 0,
+    kernel: Any, key: PRNGKeyArray, positions: PyTree, first: int | Int[Array, ""] = 0
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
-    """The key and first state of each chain, and zeros in the shape of one draw of all chains.
+    """The key and first state of each chain, and zeros in the shape of the Info of all chains.
 
     Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
     leading chain axis, that of chain `first` at its head. Finding the shapes here, in the compiled
@@ -45,23 +43,40 @@ def first_states(
     keys = each(key_run, chains)
     states = over_chains(kernel.init, num_chains)(each(key_init, chains), positions)
     one = jax.tree.map(lambda x: x[0], states)
-    shapes = _row_shapes(kernel, collect, keys[0], one)
-    rows = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
-    return keys, states, rows
+    shapes = jax.eval_shape(lambda s: _first(kernel, keys[0], s)[1], one)
+    infos = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
+    return keys, states, infos
 
 
 def start_all(
-    kernel: Any, collect: Collect, key: PRNGKeyArray, positions: PyTree
+    kernel: Any, key: PRNGKeyArray, positions: PyTree
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree, Way]:
     """What `first_states` returns, and the way of the steps, found here once for a program."""
-    keys, states, rows = first_states(kernel, collect, key, positions)
-    return keys, states, rows, way_of_steps(kernel, keys, states)
+    keys, states, infos = first_states(kernel, key, positions)
+    return keys, states, infos, way_of_steps(kernel, keys, states)
+
+
+def stored_of(collect: Collect | None, states: PyTree) -> Collect:
+    """The function of a frozen position that gives what is stored of it, a tree of arrays.
+
+    Args:
+        collect: a user's function of the position; None for the position itself.
+        states: of all chains.
+    """
+    if collect is None:
+        return _itself
+    return traced(eqx.Partial(_collected, collect), one_of(states.position))
+
+
+def zeros_of(stored: Collect, states: PyTree, num_chains: int) -> PyTree:
+    """Zeros in the shape of what is stored of the positions of so many chains."""
+    shapes = eqx.filter_eval_shape(stored, one_of(states.position))
+    return jax.tree.map(lambda s: np.zeros((num_chains, *s.shape), s.dtype), shapes)
 
 
 def way_of_steps(kernel: Any, keys: Key[Array, " chains"], states: PyTree) -> Way:
     """See `way_of`, for as many chains as there are states."""
-    key, state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
-    return way_of(_first, (kernel, key, state), keys.shape[0])
+    return way_of(_first, (kernel, *one_of((keys, states))), keys.shape[0])
 
 
 class Step(eqx.Module):
@@ -161,7 +176,7 @@ def make_draws(
         The states after, the buffer with the new rows, and whether each chain went well: finite,
         and no step infeasible.
     """
-    step, collect, stretch = what
+    step, stored, stretch = what
     first, thin = stretch.first, stretch.thin
 
     def chain(given: tuple, buffer: PyTree, *number: Any) -> Any:
@@ -176,7 +191,7 @@ def make_draws(
                 state, fine = _steps(step, key, blocks, state, begin, last - begin)
                 well = well & fine
             state, info = step(jax.random.fold_in(key, last), blocks, state)
-            row = _collected(collect, state), info
+            row = stored(state.position), info
             place = *number, stretch.offset + k
             buffer = jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
             return state, buffer, _still(well, info)
@@ -261,16 +276,16 @@ start = in_haste(start_all)
 PROGRAMS = programs(take_steps, make_draws, retrace)
 
 
-def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
-    return jax.eval_shape(lambda s: (_collected(collect, s), _first(kernel, key, s)[1]), state)
-
-
 def _first(kernel: Any, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
     return _step(kernel, key, *detach(state))
 
 
-def _collected(collect: Collect, state: Any) -> PyTree:
-    return tree.hide(collect(tree.thaw(state.position)))
+def _itself(position: PyTree) -> PyTree:
+    return tree.hide(tree.thaw(position))
+
+
+def _collected(collect: Collect, position: PyTree) -> PyTree:
+    return tree.hide(collect(tree.thaw(position)))
 
 
 @eqx.filter_jit

@@ -63,7 +63,8 @@ class Run:
 
     Args:
         where: the run lives: an OnOneDevice or an OnMesh.
-        start: keys and first states of all chains, and zeros in the shape of a draw of them all.
+        start: keys and first states of all chains, and zeros in the shape of a draw of each of
+            this process's.
         plan: how long.
         keeper: what goes to disk.
     """
@@ -79,7 +80,7 @@ class Run:
             counts = {"thin": plan.thin, "burn_in": plan.burn_in}
             with self.processes.together():
                 self.identity = fingerprint(
-                    where.kernel, where.collect, where.mine(start), **counts
+                    where.kernel, where.collect, *where.mine((self.keys, states)), **counts
                 )
         self.processes.alike(self.identity, num_steps=plan.num_steps, kept=keeper.kinds)
         keeper.settle(self.processes)
@@ -88,8 +89,7 @@ class Run:
                 compare(self.identity, keeper.facts()["fingerprint"], keeper.file)
             self.feed = Feed(where, states)
             self.states = detach(states)[1]
-            mine = where.mine(row)
-            self.records = Records(where, mine, plan.num_draws, keeper.open(mine))
+            self.records = Records(where, row, plan.num_draws, keeper.open(row))
             if keeper.resumes:
                 self._go_on()
             elif keeper.active:

@@ -87,7 +87,6 @@ def sample(
     if burn_in + num_steps >= 2**31:
         raise ValueError(f"burn_in + num_steps must be below 2^31, not {burn_in + num_steps}.")
     kernel = check_kernel(kernel)
-    collect = collect or _identity
     key, starts = check_key(key), positions_of_chains(position, positions, num_chains)
     if mesh is None:
         where = OnOneDevice(kernel, collect)
@@ -102,10 +101,6 @@ def sample(
     ):
         run.to_end(report, stop)
     return run.samples()
-
-
-def _identity(position: PyTree) -> PyTree:
-    return position
 
 
 def _check_counts(**counts: int) -> None:
