@@ -14,7 +14,7 @@ from ergodax import (
     tree,
     verify,
 )
-from ergodax.driver import Samples, sample
+from ergodax.driver import Checkpoint, Samples, sample
 from ergodax.driver.meshes import mesh
 from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
@@ -74,6 +74,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SAGA",
     "SVRG",
+    "Checkpoint",
     "CheckpointError",
     "Column",
     "ControlVariate",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -31,11 +32,18 @@ class OnOneDevice:
     def __init__(self, kernel: Any, collect: Callable | None) -> None:
         self.kernel, self.collect = kernel, collect
 
-    def start(self, key: Any, positions: PyTree) -> tuple:
-        """Keys and first states of all chains, and zeros in the shape of a draw of each."""
+    def start(self, key: Any, positions: PyTree, states: PyTree = None) -> tuple:
+        """Keys and first states of all chains, and zeros in the shape of a draw of each.
+
+        Where there are states, they are the first ones.
+        """
         kernel = traced_kernel(self.kernel, key, positions)
         with errors_of_reading():
-            keys, states, infos, way = loop.start(kernel, key, positions)
+            if states is None:
+                keys, infos, states, way = loop.start(kernel, key, positions)
+            else:
+                states = jax.tree.map(jnp.asarray, states)
+                keys, infos, way = loop.go_on(kernel, key, states)
         self.step, self.programs = loop.Step(kernel, way), loop.PROGRAMS[way.small]
         self.stored = loop.stored_of(self.collect, states)
         return keys, states, (loop.zeros_of(self.stored, states, keys.shape[0]), infos)

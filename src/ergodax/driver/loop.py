@@ -30,30 +30,56 @@ Collect = Callable[[PyTree], PyTree]
 def first_states(
     kernel: Any, key: PRNGKeyArray, positions: PyTree, first: int | Int[Array, ""] = 0
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
-    """The key and first state of each chain, and zeros in the shape of the Info of all chains.
+    """The key of each chain, zeros in the shape of the Info of all chains, and the first states.
 
     Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
     leading chain axis, that of chain `first` at its head. Finding the shapes here, in the compiled
     program, saves tracing the kernel anew in each run.
     """
     num_chains = jax.tree.leaves(positions)[0].shape[0]
-    each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
     key_init, key_run = jax.random.split(key)
-    keys = each(key_run, chains)
-    states = over_chains(kernel.init, num_chains)(each(key_init, chains), positions)
+    keys = _of_chains(key_init, num_chains, first)
+    states = over_chains(kernel.init, num_chains)(keys, positions)
+    return *_keys_and_infos(kernel, key_run, states, first), states
+
+
+def next_keys(
+    kernel: Any, key: PRNGKeyArray, states: PyTree, first: int | Int[Array, ""] = 0
+) -> tuple[Key[Array, " chains"], PyTree]:
+    """The keys and zeros of `first_states`, where there are states to go on from."""
+    return _keys_and_infos(kernel, jax.random.split(key)[1], states, first)
+
+
+def _keys_and_infos(
+    kernel: Any, key_run: PRNGKeyArray, states: PyTree, first: int | Int[Array, ""]
+) -> tuple[Key[Array, " chains"], PyTree]:
+    num_chains = jax.tree.leaves(states.position)[0].shape[0]
+    keys = _of_chains(key_run, num_chains, first)
     one = jax.tree.map(lambda x: x[0], states)
     shapes = jax.eval_shape(lambda s: _first(kernel, keys[0], s)[1], one)
     infos = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
-    return keys, states, infos
+    return keys, infos
+
+
+def _of_chains(key: PRNGKeyArray, num_chains: int, first: Any) -> Key[Array, " chains"]:
+    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, chains)
 
 
 def start_all(
     kernel: Any, key: PRNGKeyArray, positions: PyTree
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree, Way]:
     """What `first_states` returns, and the way of the steps, found here once for a program."""
-    keys, states, infos = first_states(kernel, key, positions)
-    return keys, states, infos, way_of_steps(kernel, keys, states)
+    keys, infos, states = first_states(kernel, key, positions)
+    return keys, infos, states, way_of_steps(kernel, keys, states)
+
+
+def go_on_all(
+    kernel: Any, key: PRNGKeyArray, states: PyTree
+) -> tuple[Key[Array, " chains"], PyTree, Way]:
+    """What `next_keys` returns, and the way of the steps."""
+    keys, infos = next_keys(kernel, key, states)
+    return keys, infos, way_of_steps(kernel, keys, states)
 
 
 def stored_of(collect: Collect | None, states: PyTree) -> Collect:
@@ -273,6 +299,7 @@ def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, 
 
 LEVEL = 2
 start = in_haste(start_all)
+go_on = in_haste(go_on_all)
 PROGRAMS = programs(take_steps, make_draws, retrace)
 
 

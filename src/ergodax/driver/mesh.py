@@ -56,17 +56,24 @@ class OnMesh:
         self.part = own if self.several else ""
         self.kernel, self.collect = kernel, collect
 
-    def start(self, key: Any, positions: PyTree) -> tuple:
+    def start(self, key: Any, positions: PyTree, states: PyTree = None) -> tuple:
         """Keys and first states of all chains, and zeros in the shape of a draw of each of its own.
 
-        Every process has all positions.
+        Every process has all positions. Where there are states, they are the first ones; each
+        process has those of its own chains.
         """
-        given = {"seed": jax.random.key_data(key), "start": positions, "kernel": self.kernel}
+        given = {"seed": jax.random.key_data(key), "kernel": self.kernel}
+        given |= {"start": positions} if states is None else {}
         self.processes.alike(_digests(given), num_chains=self.num_chains)
-        each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
         kernel = self._placed(traced_kernel(self.kernel, key, positions))
+        key = self._placed(key)
         with watched():
-            (keys, states, infos), way = _start(self.mesh, kernel, self._placed(key), each)
+            if states is None:
+                each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
+                (keys, infos, states), way = _start(self.mesh, kernel, key, each)
+            else:
+                states = self.put(states)
+                (keys, infos), way = _go_on(self.mesh, kernel, key, states)
         self.step, self.programs = loop.Step(kernel, way), PROGRAMS[way.small]
         stored = loop.stored_of(self.collect, states)
         self.stored = self._placed(stored)
@@ -210,9 +217,24 @@ def _start(mesh: Mesh, kernel: Any, key: Any, positions: PyTree) -> tuple[tuple,
         first = lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
         return loop.first_states(kernel, key, positions, first)
 
-    begun = _on_devices(mesh, local, (kernel, key), positions)
+    keys, infos, states = _on_devices(mesh, local, (kernel, key), positions)
+    return (keys, infos, states), _way(mesh, kernel, keys, states)
+
+
+@in_haste
+def _go_on(mesh: Mesh, kernel: Any, key: Any, states: PyTree) -> tuple[tuple, Way]:
+    def local(fixed: tuple, states: PyTree) -> tuple:
+        first = lax.axis_index(CHAINS) * jax.tree.leaves(states.position)[0].shape[0]
+        kernel, key = fixed
+        return loop.next_keys(kernel, key, states, first)
+
+    keys, infos = _on_devices(mesh, local, (kernel, key), states)
+    return (keys, infos), _way(mesh, kernel, keys, states)
+
+
+def _way(mesh: Mesh, kernel: Any, keys: Any, states: PyTree) -> Way:
     alone = mesh.shape[DATA] == 1  # else the devices talk within a step
-    return begun, loop.way_of_steps(kernel, *begun[:2]) if alone else Way()
+    return loop.way_of_steps(kernel, keys, states) if alone else Way()
 
 
 def _take_steps(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
