@@ -64,7 +64,8 @@ def _memory(steps: int) -> None:
             kernel = ex.online.accumulate(runs.in_memory(Path(folder)), moments=ex.online.Moments())
             ex.sample(
                 kernel, jnp.zeros(runs.COLUMNS), count, thin=count // 1000, num_chains=2,
-                key=jax.random.key(0), progress=False, store=Path(folder) / str(count),
+                key=jax.random.key(0), progress=False,
+                checkpoint=ex.Checkpoint(store=Path(folder) / str(count)),
             )  # fmt: skip
             print(f"  {count:>12,} steps: {_resident():.0f} MB resident", flush=True)
 

@@ -146,9 +146,9 @@ def test_a_chain_that_diverges_is_found_where_it_is():
 def test_a_run_is_resumed_on_other_devices(tmp_path):
     start = jnp.zeros(D)
     whole = sample(GAUSSIAN, 60, start)
-    where: dict[str, Any] = dict(checkpoint=tmp_path / "run", resume=True, save_every=1e-6)
+    kept = ex.Checkpoint(tmp_path / "run", every=1e-6, resume=True)
     for steps, devices in ((20, mesh(4)), (40, None), (60, mesh(4))):
-        sample(GAUSSIAN, steps, start, mesh=devices, **where)
+        sample(GAUSSIAN, steps, start, mesh=devices, checkpoint=kept)
     close(ex.Samples.load(tmp_path / "run" / "draws.zarr"), whole)
     assert not list(tmp_path.rglob("process-*")), "one process has no parts"
 

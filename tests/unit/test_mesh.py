@@ -122,8 +122,8 @@ def test_only_a_broken_connection_is_a_lost_process():
 def test_the_folder_of_other_processes_is_refused(part, there, tmp_path):
     (tmp_path / there).mkdir()
     with pytest.raises(ex.CheckpointError, match="has the run of 1 processes"):
-        Keeper(None, tmp_path, True, 1.0, part)
-    Keeper(None, tmp_path, True, 1.0, there)
+        Keeper(ex.Checkpoint(tmp_path, resume=True), part)
+    Keeper(ex.Checkpoint(tmp_path, resume=True), there)
 
 
 @pytest.fixture
