@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+import ergodax as ex
 from ergodax.apps.reliability import kills, runs
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
