@@ -136,8 +136,8 @@ def long(folder: Path) -> Any:
     try:
         ex.sample(
             kernel, jnp.zeros(COLUMNS), LONG, thin=THIN, num_chains=4, mesh=ex.mesh(),
-            key=jax.random.key(0), progress=False, checkpoint=folder / "run", resume=True,
-            save_every=0.5,
+            key=jax.random.key(0), progress=False,
+            checkpoint=ex.Checkpoint(folder / "run", every=0.5, resume=True),
         )  # fmt: skip
     except ex.ProcessLost:
         (folder / f"lost-{number}").write_text(str(time.time()))

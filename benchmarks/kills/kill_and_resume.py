@@ -58,7 +58,8 @@ def _memory(steps: int) -> None:
             kernel = ex.online.accumulate(runs.in_memory(Path(folder)), moments=ex.online.Moments())
             ex.sample(
                 kernel, jnp.zeros(runs.COLUMNS), count, thin=count // 1000, num_chains=2,
-                key=jax.random.key(0), progress=False, store=Path(folder) / str(count),
+                key=jax.random.key(0), progress=False,
+                checkpoint=ex.Checkpoint(store=Path(folder) / str(count)),
             )  # fmt: skip
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             resident = pages * os.sysconf("SC_PAGE_SIZE") / 1e6

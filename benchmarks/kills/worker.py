@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import zarr  # noqa: F401  imported here so that the copies need not
 
+import ergodax as ex
 from benchmarks.kills import runs
 
 
@@ -37,10 +38,8 @@ def _begin(kind: str, folder: Path) -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        samples = runs.run(
-            kind, folder, runs.STEPS[kind], checkpoint=folder / "run", resume=True,
-            save_every=runs.SAVE_EVERY,
-        )  # fmt: skip
+        kept = ex.Checkpoint(folder / "run", every=runs.SAVE_EVERY, resume=True)
+        samples = runs.run(kind, folder, runs.STEPS[kind], checkpoint=kept)
         samples.save(folder / runs.RETURNED)
         code = 0
     finally:

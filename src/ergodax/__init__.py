@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ergodax import data, schedule, tree
-from ergodax.driver import Samples, sample
+from ergodax.driver import Checkpoint, Samples, sample
 from ergodax.driver.meshes import mesh
 from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
@@ -77,6 +77,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SAGA",
     "SVRG",
+    "Checkpoint",
     "CheckpointError",
     "Column",
     "ControlVariate",

@@ -102,7 +102,8 @@ def test_missing_parts_are_missed(pair, tmp_path):
 
 def test_other_numbers_of_processes_can_not_go_on(pair):
     with pytest.raises(ex.CheckpointError, match="the run of 2 processes"):
-        worker.sample(worker.kernel(), store=pair[0] / "chains", checkpoint=pair[0] / "new")
+        kept = ex.Checkpoint(pair[0] / "new", store=pair[0] / "chains")
+        worker.sample(worker.kernel(), checkpoint=kept)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import ergodax as ex
 from benchmarks.kills import runs
 
 
@@ -11,6 +12,6 @@ def test_resumed_where_a_block_ends(tmp_path, steps):
     """A block of the stream has 40 batches; 100 steps of burn-in come before these."""
     whole = runs.run("streamed", tmp_path, 200)
     folder = tmp_path / "run"
-    runs.run("streamed", tmp_path, steps, checkpoint=folder)
-    resumed = runs.run("streamed", tmp_path, 200, checkpoint=folder, resume=True)
+    runs.run("streamed", tmp_path, steps, checkpoint=ex.Checkpoint(folder))
+    resumed = runs.run("streamed", tmp_path, 200, checkpoint=ex.Checkpoint(folder, resume=True))
     np.testing.assert_array_equal(resumed.position, whole.position)
