@@ -5,7 +5,6 @@ from ergodax import (
     convert,
     data,
     diagnostics,
-    distributed,
     exact,
     network,
     online,
@@ -14,9 +13,10 @@ from ergodax import (
     tree,
     verify,
 )
+from ergodax.cluster import distributed
+from ergodax.cluster.meshes import mesh
+from ergodax.cluster.processes import ProcessFailed, ProcessLost
 from ergodax.driver import Checkpoint, Samples, sample
-from ergodax.driver.meshes import mesh
-from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.gradient import (
     SAGA,

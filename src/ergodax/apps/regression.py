@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax.apps.tables import Table
-from ergodax.distributed import gather
+from ergodax.cluster.distributed import gather
 from ergodax.driver import Samples, sample
 from ergodax.gradient import FullGradient, KnownCovariance, Minibatch
 from ergodax.recipe import Diagonal

@@ -19,7 +19,7 @@ from ergodax.cli.reproduce import reproduce_app
 from ergodax.cli.reproduce_mnist import mnist
 from ergodax.cli.run import run_app
 from ergodax.cli.verify import verify_app
-from ergodax.driver.processes import ProcessFailed, ProcessLost
+from ergodax.cluster.processes import ProcessFailed, ProcessLost
 from ergodax.errors import DivergenceError, Interrupted, StorageError
 
 app = App(

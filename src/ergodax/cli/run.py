@@ -13,7 +13,7 @@ from ergodax import distributed
 from ergodax.apps import archive, job, tables
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
 from ergodax.cli.show import show_result
-from ergodax.driver.meshes import mesh as sampling_mesh
+from ergodax.cluster.meshes import mesh as sampling_mesh
 
 run_app = App(
     name="run",

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ergodax.apps.lda.batch import Batch
 from ergodax.apps.lda.tokens import LANES, Tokens, expand
-from ergodax.one_kernel import HINTS
+from ergodax.driver.cpu_fusion import HINTS
 
 CHUNK = 128  # rows whose random numbers are drawn at once
 

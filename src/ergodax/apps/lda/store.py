@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ergodax.driver import checkpoint
 from ergodax.kernel import State
+from ergodax.persist import checkpoint
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 import ergodax as ex
-from ergodax.driver import checkpoint
-from ergodax.driver.keeper import DRAWS, FILE
+from ergodax.persist import checkpoint
+from ergodax.persist.checkpointer import DRAWS, FILE
 
 
 @dataclasses.dataclass(frozen=True)
