@@ -40,7 +40,9 @@ def show(console: Console, texts: Any, title: str | None = None) -> None:
         texts: as of `text_table`.
         title: above it.
     """
-    table, least = text_table(texts, title), 0
+    if title is not None:
+        console.print(title, style="italic", highlight=False, markup=False)
+    table, least = text_table(texts), 0
     for column, name in zip(table.columns, texts.columns, strict=True):
         widest = max(map(len, [str(name), *map(str, texts[name])]))
         column.no_wrap = column.justify == "right"
