@@ -2,8 +2,8 @@
 
 from benchmarks.report import Table
 from benchmarks.sections.settings import QUICK, Settings
-from ergodax import report
 from ergodax.apps import compare, compare_pages
+from ergodax.report import page as report
 
 SIZES = (500, 50_000, 500_000)
 QUICK_SIZES = (500, 5_000)

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax import report
 from ergodax.apps.reproduce import figure2, figure3, pages, singular
 from ergodax.cli import main
+from ergodax.report import page as report
 
 SIZES = {  # the form of the files, not the numbers, is looked at here
     "figure2": (figure2, figure2.Size(6, 8, 60.0, 12, singular.Size(30, 2.0))),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.compare import PATIENCE, Result
 from ergodax.apps.compare_measure import OURS, Measured
-from ergodax.report import sentences_list
+from ergodax.report import page as report
+from ergodax.report.page import sentences_list
 from ergodax.report.pictures import COLOURS
 
 CAPTION = (

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ergodax.report import are_figures
+from ergodax.report.page import are_figures
 
 LEAST, GAP = 12, 2  # characters of a column of words, and between columns
 

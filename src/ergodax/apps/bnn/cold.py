@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.bnn import methods, scores
 from ergodax.apps.bnn.data import Task
 from ergodax.apps.bnn.experiment import Options
 from ergodax.apps.bnn.pages import measured
+from ergodax.report import page as report
 from ergodax.report.pictures import COLOURS
 
 CAPTION = (

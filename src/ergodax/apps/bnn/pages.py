@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.bnn.experiment import Result
 from ergodax.apps.bnn.methods import REFERENCE
 from ergodax.apps.bnn.scores import FIGURES
-from ergodax.report import sentences_list
+from ergodax.report import page as report
+from ergodax.report.page import sentences_list
 from ergodax.report.pictures import COLOURS
 
 PALETTE = (*COLOURS, "#b5964b", "#333333")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.lda.experiment import Result
 from ergodax.apps.lda.peers import PEERS
 from ergodax.apps.lda.train import Settings
-from ergodax.report import plain, sentences_list
+from ergodax.report import page as report
+from ergodax.report.page import plain, sentences_list
 from ergodax.report.pictures import COLOURS
 
 TITLE = "Topics of a stream of documents"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.reproduce import bias_slopes, decision_pictures, funnel, reduction
 from ergodax.apps.reproduce.divergences import Measured
 from ergodax.apps.reproduce.pages import write_experiment
-from ergodax.report import sentences_list
+from ergodax.report import page as report
+from ergodax.report.page import sentences_list
 
 BOUND = (
     "<p>What a batch does to SGLD: the stationary bias is η (c<sub>disc</sub> + c<sub>noise</sub> "

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.reproduce import digits
 from ergodax.apps.reproduce.digits_schemes import CONTROLLED, WHITENED
 from ergodax.apps.reproduce.divergences import Measured
 from ergodax.apps.reproduce.pages import write_experiment
-from ergodax.report import sentences_list
+from ergodax.report import page as report
+from ergodax.report.page import sentences_list
 
 HEAD = "Error of the posterior variances in percent: one chain after so many passes"
 LEGEND = (

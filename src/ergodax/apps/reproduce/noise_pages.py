@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.reproduce import autocorrelation, mixture, noise_pictures, orders
 from ergodax.apps.reproduce.divergences import Measured
 from ergodax.apps.reproduce.noise_problem import SAMPLERS
 from ergodax.apps.reproduce.pages import write_experiment
-from ergodax.report import sentences_list
+from ergodax.report import page as report
+from ergodax.report.page import sentences_list
 
 
 def slopes_table(result: orders.Result) -> pd.DataFrame:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from ergodax import report
 from ergodax.apps.reproduce import figure2, figure3, pictures
 from ergodax.apps.reproduce.cases import CASES
 from ergodax.apps.reproduce.divergences import Measured
+from ergodax.report import page as report
 
 TITLES = {
     "figure2": "Ma, Chen and Fox (2015), Figure 2: which samplers have the right law",
