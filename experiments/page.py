@@ -91,7 +91,7 @@ def panels(rows: int, columns: int) -> tuple[Figure, Any]:
 
 
 def lines(
-    axis: Any, table: pd.DataFrame, x: str, y: str, by: str, styles: dict[str, Any], **setting: Any
+    axis: Any, table: Any, x: str, y: str, by: str, styles: dict[str, Any], **setting: Any
 ) -> None:
     """A line for each name: y by x on logarithmic axes, with two standard errors if there are any.
 
@@ -109,7 +109,7 @@ def lines(
         if len(own):
             errors = 2.0 * own[f"{y}_error"] if f"{y}_error" in own else None
             style = {"color": colour, "marker": marker, "ms": 4, "lw": 1, "capsize": 2}
-            axis.errorbar(own[x], own[y].abs(), errors, label=name, **style)
+            axis.errorbar(own[x], np.abs(own[y]), errors, label=name, **style)
     axis.set(**{"xscale": "log", "yscale": "log"} | setting)
     axis.title.set_fontsize(9)
 

@@ -1,6 +1,16 @@
-"""Models that are learnt from data in one call: `from ergodax.learn import topics`.
+"""Models that are learnt from data in one call. None is imported before it is used."""
 
-They are no part of `import ergodax`, since they need more than sampling does.
-"""
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["topics"]  # imported where it is asked for
+if TYPE_CHECKING:
+    from ergodax.learn import topics
+
+__all__ = ["topics"]
+
+
+def __getattr__(name: str) -> Any:
+    """`learn.topics`, imported when it is asked for."""
+    if name == "topics":
+        return importlib.import_module("ergodax.learn.topics")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
