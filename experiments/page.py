@@ -112,6 +112,10 @@ def lines(
             axis.errorbar(own[x], np.abs(own[y]), errors, label=name, **style)
     axis.set(**{"xscale": "log", "yscale": "log"} | setting)
     axis.title.set_fontsize(9)
+    places = sorted({float(place) for place in table[x]})
+    shown = places[:: -(-len(places) // 6) or 1]
+    axis.set_xticks(shown, [f"{place:.4g}" for place in shown])
+    axis.xaxis.set_tick_params(which="minor", bottom=False, labelbottom=False)
 
 
 def _text(value: object) -> str:
