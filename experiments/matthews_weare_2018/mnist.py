@@ -19,7 +19,6 @@ from jaxtyping import PRNGKeyArray
 
 from experiments.command import DEFAULTS, Many, Options, Say, finish, place_for, speaker
 from experiments.data import Table, find, two_digits
-from experiments.matthews_weare_2018 import moments as mean
 from experiments.matthews_weare_2018.mnist_schemes import (
     CONTROLLED,
     WHITENED,
@@ -28,7 +27,17 @@ from experiments.matthews_weare_2018.mnist_schemes import (
     all_schemes,
     prepare,
 )
-from experiments.matthews_weare_2018.moments import Moments, Reference, error
+from experiments.matthews_weare_2018.moments import (
+    Moments,
+    Reference,
+    error,
+    follow,
+    load,
+    monte_carlo_error,
+    over_chains,
+    run_reference,
+    save,
+)
 from experiments.measured import Measured
 from experiments.page import Page, panels
 
@@ -137,13 +146,13 @@ def arithmetic(problem: Problem) -> float:
 
 def find_reference(problem: Problem, size: Size, store: Path, seed: int, say: Say) -> Reference:
     """Read the reference, or run and store it."""
-    found = mean.load(store, problem, size.reference_draws)
+    found = load(store, problem, size.reference_draws)
     if found is None:
         say(f"reference: HMC with full gradients, {size.reference_draws:,} draws")
         chains = size.reference_chains
         draws = -(-size.reference_draws // chains)
-        found = mean.reference(problem, draws, chains, seed + 1)
-        mean.save(found, store)
+        found = run_reference(problem, draws, chains, seed + 1)
+        save(found, store)
     else:
         say(f"reference: read from {store}")
     return found
@@ -160,7 +169,7 @@ def measure(
     key_start, key_run = jax.random.split(key)
     starts = problem.starts(scheme.basis, size.num_chains, int(jax.random.bits(key_start)))
     begin = time.perf_counter()
-    moments = mean.follow(scheme.kernel, last_gradient, starts, scheme.basis, steps, half, key_run)
+    moments = follow(scheme.kernel, last_gradient, starts, scheme.basis, steps, half, key_run)
     head = {
         "scheme": scheme.name, "batch_size": scheme.batch_size, "step_size": scheme.step_size,
         "seconds": time.perf_counter() - begin,
@@ -184,16 +193,16 @@ def errors(moments: Moments, stein: bool, truth: np.ndarray) -> dict[str, np.nda
     """Errors at each checkpoint: of one chain, of all together, and of the trace."""
     with np.errstate(all="ignore"):  # of chains that have diverged
         each, pooled = moments.variances(stein), moments.variances(stein, pool=True)
-        one, one_error = mean.over_chains(error(each, truth))
+        one, one_error = over_chains(error(each, truth))
         total = truth.sum(keepdims=True)
-        trace, trace_error = mean.over_chains(error(each.sum(-1, keepdims=True), total))
+        trace, trace_error = over_chains(error(each.sum(-1, keepdims=True), total))
         return {
             "error": one,
             "error_mcse": one_error,
             "trace_error": trace,
             "trace_error_mcse": trace_error,
             "pooled_error": error(pooled[:, 0], truth),
-            "pooled_monte_carlo": mean.monte_carlo_error(each),
+            "pooled_monte_carlo": monte_carlo_error(each),
         }
 
 

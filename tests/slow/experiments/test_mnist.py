@@ -48,7 +48,7 @@ def moments_on_a_grid(table, width=8.0, points=401):
 def test_the_reference_against_quadrature(problem):
     """64,000 draws by two estimators; both within six of their own errors."""
     _, exact = moments_on_a_grid(problem.table)
-    found = of.reference(problem, 4000, 16, 1)
+    found = of.run_reference(problem, 4000, 16, 1)
     assert found.error < 0.4 * found.plain_error < 0.01
     for variance, spread in ((found.variance, found.error), (found.plain, found.plain_error)):
         assert of.error(variance, exact) < 6 * spread
@@ -59,7 +59,7 @@ def test_the_reference_against_quadrature(problem):
 def test_a_stored_reference_is_used_only_where_it_fits(problem, tmp_path):
     path = tmp_path / "new" / "reference.npz"
     assert of.load(path, problem, 10) is None
-    found = of.reference(problem, 50, 2, 1)
+    found = of.run_reference(problem, 50, 2, 1)
     of.save(found, path)
     again = of.load(path, problem, 100)
     assert again is not None and again.error == found.error and again.chains == 2
