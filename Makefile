@@ -1,21 +1,28 @@
-# `make run` and `make test` are the two commands a newcomer needs; each makes the
-# environment it needs in .venv. PYTHON=... overrides the interpreter that is found.
+# `make run` and `make test` are the two commands a newcomer needs. Each target makes the environment
+# it needs, in .venv. PYTHON=... overrides the interpreter that is found, VENV=... the folder.
+VENV ?= .venv
 PYTHON ?= $(shell sh tools/find_python.sh)
-BIN := .venv/bin
+BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help run test test-torch lint docs bench clean
+.PHONY: help run test test-slow test-all test-torch lint docs bench gallery clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
-run: .venv/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
-	$(BIN)/ergodax run digits
+run: $(VENV)/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
+	$(BIN)/ergodax infer --data digits --classes 3 8 --held-out 0.2 --reference --output runs/digits
 
-test: .venv/app .venv/test .venv/gallery .venv/browser ## all tests, law tests included
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+test: $(VENV)/app $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
+	$(PYTEST) -m "not slow" --ignore tests/slow
+
+test-slow: $(VENV)/app $(VENV)/test $(VENV)/gallery $(VENV)/browser ## Monte Carlo laws, experiments, docs
+	$(PYTEST) -m slow
+
+test-all: test test-slow ## all tests but those of `make test-torch`
 
 TORCH_PYTHON ?= $(shell sh tools/find_python.sh 11 2>/dev/null)
 
@@ -26,7 +33,7 @@ else
 	$(MAKE) .venv-torch/made
 	.venv-torch/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/bridge \
 		tests/unit/test_network_flax.py
-	.venv-torch/bin/python -m pytest tests/unit/test_docs.py -k "bridges or networks"
+	.venv-torch/bin/python -m pytest tests/slow/docs -k "bridges or networks"
 endif
 
 .venv-torch/made: pyproject.toml constraints.txt
@@ -35,26 +42,31 @@ endif
 		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro,flax]'
 	@touch $@
 
-lint: .venv/app .venv/test .venv/gallery .venv/browser .venv/lint ## ruff, pyright, import-linter
+lint: $(VENV)/app $(VENV)/test $(VENV)/gallery $(VENV)/browser $(VENV)/lint ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
 	$(BIN)/lint-imports
 
-docs: .venv/app .venv/docs ## the documentation, into site/
+docs: $(VENV)/app $(VENV)/docs ## the documentation, into site/
+	$(BIN)/python -m doctest tools/griffe_equations.py
 	$(BIN)/mkdocs build --strict
 
-bench: .venv/app .venv/bench ## microseconds a step beside a hand-written loop and BlackJAX
-	$(BIN)/python -m benchmarks.run
+bench: $(VENV)/app $(VENV)/bench ## microseconds a step, compared with a hand-written loop and BlackJAX
+	$(BIN)/python -m benchmarks steps
+
+gallery: $(VENV)/app $(VENV)/gallery ## the interactive pages, in the browser
+	$(BIN)/python -m gallery
 
 clean: ## remove the environment and everything built
-	rm -rf .venv .venv-torch site runs build dist .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-torch .cache site runs build dist .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/bin/python:
+$(BIN)/python:
 	@test -n "$(PYTHON)"
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 
-.venv/app .venv/test .venv/gallery .venv/browser .venv/lint .venv/docs .venv/bench: .venv/%: .venv/bin/python pyproject.toml constraints.txt
+EXTRAS := app test gallery browser lint docs bench
+$(EXTRAS:%=$(VENV)/%): $(VENV)/%: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[$*]'
 	@touch $@

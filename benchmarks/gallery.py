@@ -1,4 +1,4 @@
-"""How soon a page of the gallery follows its sliders: `python -m benchmarks.gallery`.
+"""How soon a page of the gallery follows its sliders: `python -m benchmarks gallery`.
 
 The gallery is served by a process of its own, and its pages are opened one after the other in
 Chromium without a window. A slider is moved by a key, each time to a value at which it has not
@@ -9,14 +9,15 @@ import argparse
 import importlib.util
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks import environment
 from benchmarks.report import Table
-from ergodax.gallery.pages import FIGURES
-from tests.gallery import browser, server
+from gallery import headless
+from gallery.pages import FIGURES
 
+DESCRIPTION = "How soon a page of the gallery follows its sliders."
 QUIET = 1.0  # seconds without a change after which a picture is drawn; not counted
 SLUGS = [figure.slug for figure in FIGURES]
 NOTES = [
@@ -25,24 +26,24 @@ NOTES = [
 ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print what it was measured on and, when all pages are done, the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser("python -m benchmarks gallery", description=DESCRIPTION)
     names = f"of {', '.join(SLUGS)} (all)"
     parser.add_argument(
         "--pages", nargs="+", choices=SLUGS, default=SLUGS, metavar="PAGE", help=names
     )
     parser.add_argument("--moves", type=int, default=5, help="of the sliders of each page (5)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.moves < 1:
         parser.error(f"--moves must be at least 1, not {options.moves}.")
     lacks = [n for n in ("marimo", "playwright") if importlib.util.find_spec(n) is None]
-    if browser.executable() is None:
+    if headless.executable() is None:
         lacks.append("Chromium (sh tools/browser.sh)")
     if lacks:
         parser.exit(2, f"error: needs {' and '.join(lacks)}\n")
     print("\n".join(f"{name:>12}: {value}" for name, value in environment.describe().items()))
-    with server.running() as address, browser.chromium() as chromium:
+    with headless.running() as address, headless.chromium() as chromium:
         measured = {
             slug: _measured(chromium, f"{address}/{slug}/", options.moves) for slug in options.pages
         }
@@ -76,9 +77,9 @@ def _measured(chromium: Any, address: str, most: int) -> tuple[float, float, lis
     return first, again, moves
 
 
-def _open(chromium: Any, address: str) -> tuple[browser.Page, float]:
+def _open(chromium: Any, address: str) -> tuple[headless.Page, float]:
     begin = time.perf_counter()
-    opened = browser.Page(chromium, address)
+    opened = headless.Page(chromium, address)
     return opened, _last_change(opened, "") - begin
 
 
@@ -96,7 +97,7 @@ def _numbers(slider: Any) -> list[float]:
     return [float(slider.get_attribute(name)) for name in names]
 
 
-def _last_change(opened: browser.Page, before: str) -> float:
+def _last_change(opened: headless.Page, before: str) -> float:
     """When the pictures, which were `before`, were last drawn; returns when they stay so."""
     last, when = before, time.perf_counter()
 
@@ -109,7 +110,3 @@ def _last_change(opened: browser.Page, before: str) -> float:
 
     opened.until(drawn, "the picture stays as it was")
     return when
-
-
-if __name__ == "__main__":
-    main()

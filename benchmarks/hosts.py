@@ -1,9 +1,11 @@
 """Several devices and processes of one host: what a step costs, what the loss of one costs.
 
-`python -m benchmarks.hosts JOB FOLDER` is one process of a job; `JOBS` says which there are. A
-process has one thread to compute with, so that two devices are two threads, however they are had.
+`python -m benchmarks hosts` prints both tables. `python -m benchmarks.hosts JOB FOLDER` is one
+process of a job; `JOBS` says which there are. A process has one thread to compute with, so that two
+devices are two threads, however they are had.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from benchmarks.processes import Processes, child, environment, wait_for
 from benchmarks.report import Table
-from ergodax.apps.reliability.processes import Processes, child, environment, wait_for
 from ergodax.driver.clock import Clock
 
 ROWS, COLUMNS, BATCH_SIZE, THIN = 12_214, 129, 100, 10
 DRAWS = 200  # that are compared
 LONG = 20_000  # steps of the run that is killed
 FOUR = "--xla_force_host_platform_device_count=4"
-LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
 
 
 def posterior() -> Any:
@@ -135,8 +136,8 @@ def long(folder: Path) -> Any:
     try:
         ex.sample(
             kernel, jnp.zeros(COLUMNS), LONG, thin=THIN, num_chains=4, mesh=ex.mesh(),
-            key=jax.random.key(0), progress=False, checkpoint=folder / "run", resume=True,
-            save_every=0.5,
+            key=jax.random.key(0), progress=False,
+            checkpoint=ex.Checkpoint(folder / "run", every=0.5, resume=True),
         )  # fmt: skip
     except ex.ProcessLost:
         (folder / f"lost-{number}").write_text(str(time.time()))
@@ -151,7 +152,18 @@ JOBS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what a step costs, then what a loss costs."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks hosts", description="Several devices and processes of one host."
+    )
+    parser.add_argument("--quick", action="store_true", help="each loss once, not three times")
+    options = parser.parse_args(arguments)
+    print(f"{steps_table().text()}\n", flush=True)
+    print(losses_table(1 if options.quick else 3).text())
+
+
+def run_job() -> None:
     """One process of a job; what it finds goes to its folder."""
     job, folder = sys.argv[1], Path(sys.argv[2])
     ex.distributed.start()
@@ -260,7 +272,7 @@ def _launched(victim: int, after: float, whole: np.ndarray) -> tuple[float, str]
     """Seconds from a kill until both sample again, and what the finished draws are."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [sys.executable, "-c", LAUNCH, *_command("long", folder)]
+        command = [sys.executable, "-m", "ergodax", "launch", "--", *_command("long", folder)]
         launcher = subprocess.Popen(
             command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -284,4 +296,4 @@ def _launched(victim: int, after: float, whole: np.ndarray) -> tuple[float, str]
 
 
 if __name__ == "__main__":
-    main()
+    run_job()

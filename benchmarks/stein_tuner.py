@@ -1,6 +1,6 @@
 """Does a bandit on the kernel Stein discrepancy choose better steps than the tools of `tune`?
 
-    python -m benchmarks.stein_tuner
+    python -m benchmarks stein_tuner
 
 A logistic regression in round coordinates; samplers whose step trades bias for mixing. Eight steps,
 a factor of two apart, are the arms. Successive halving (Coullon, South and Nemeth, Efficient and
@@ -11,7 +11,7 @@ chain at a fixed budget, in posterior sds, root mean square over many chains and
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from benchmarks.nuts import problem as nuts_problem
 from benchmarks.report import Table
-from ergodax.apps import compare_problem
 from ergodax.diagnostics import kernel_stein_discrepancy
 from ergodax.tune import Coordinates, find_step, first_step, in_coordinates
 
@@ -144,16 +144,18 @@ def table(name: str, sampler: Sampler, problem: Any, target: Any, options: Any) 
     return found
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table for each sampler."""
-    parser = argparse.ArgumentParser(description="A bandit on the kernel Stein discrepancy.")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks stein_tuner", description="A bandit on the kernel Stein discrepancy."
+    )
     parser.add_argument("--num-data", type=int, default=50_000, help="rows (50,000)")
     parser.add_argument("--budget", type=int, default=20_000, help="steps of the run (20,000)")
     parser.add_argument("--share", type=int, default=4, help="runs that the bandit may cost (4)")
     parser.add_argument("--repeats", type=int, default=10, help="of the bandit (10)")
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
-    options = parser.parse_args()
-    problem = compare_problem.make(options.num_data, DIMENSION, seed=0)
+    options = parser.parse_args(arguments)
+    problem = nuts_problem.make(options.num_data, DIMENSION, seed=0)
     reference = problem.reference
     coordinates = Coordinates(jnp.asarray(reference.mode), jnp.asarray(reference.basis))
     target, tables = in_coordinates(problem.posterior, coordinates), []
@@ -163,7 +165,3 @@ def main() -> None:
     if options.markdown is not None:
         parts = [f"# {__doc__.splitlines()[0]}" if __doc__ else "", *(t.markdown() for t in tables)]
         options.markdown.write_text("\n\n".join(parts) + "\n")
-
-
-if __name__ == "__main__":
-    main()

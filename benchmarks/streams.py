@@ -1,13 +1,15 @@
 """Data on disk: a step from a file larger than the memory allowed, beside one on resident data.
 
-Each run is a process of its own: `python -m benchmarks.streams '{"folder": ...}'` does one and
-prints its figures. What is capped is its private memory (RLIMIT_DATA): after compilation it may
-grow by CAP bytes, which holds the blocks, the draws and nothing else; the library is told that this
-is all the memory there is, so that it reads larger files past the kernel's cache. Before the clock
-starts the kernel is told to forget the file (POSIX_FADV_DONTNEED), so that blocks come from the
-disk, as far as the machine below has no cache of its own; the kernel counts the bytes that did.
+`python -m benchmarks streams` prints the table. Each run is a process of its own: `python -m
+benchmarks.streams '{"folder": ...}'` does one and prints its figures. What is capped is its private
+memory (RLIMIT_DATA): after compilation it may grow by CAP bytes, which holds the blocks, the draws
+and nothing else; the library is told that this is all the memory there is, so that it reads larger
+files past the kernel's cache. Before the clock starts the kernel is told to forget the file
+(POSIX_FADV_DONTNEED), so that blocks come from the disk, as far as the machine below has no cache
+of its own; the kernel counts the bytes that did.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -16,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.report import Table, verdict
-from benchmarks.sections.settings import Settings
+from benchmarks.sections.settings import FULL, QUICK, Settings
 
 BATCH_SIZE, THIN = 100, 10
 CAP = 2**28
@@ -140,7 +143,17 @@ def _run(case: Case) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks streams", description="Data on disk, compared with data in memory."
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller files")
+    options = parser.parse_args(arguments)
+    print(streams_table(QUICK if options.quick else FULL).text())
+
+
+def run_case() -> None:
     """One run, in this process: its figures as JSON."""
     case = Case(**json.loads(sys.argv[1]))
     import jax
@@ -200,4 +213,4 @@ def _read_bytes() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run_case()

@@ -1,22 +1,28 @@
 """A hostile setting for every test: shapes checked, no silent promotion, warnings are errors."""
 
+import ctypes
 import gc
 import os
-import tempfile
+import shutil
+import sys
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = ROOT / ".cache" / "programs"  # compiled ones, kept for the workers and for later runs
+MOST_ON_DISK = 2 << 30  # bytes; beyond, a run begins with none
 
 for threads in ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # of XLA, NumPy and SciPy
     os.environ.setdefault(threads, "1")  # one a worker: xdist has the other cores
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    # A program that one test compiled is there for the others, and for the workers and other
-    # processes that inherit these variables; the folder is empty at first and goes at the end.
-    PROGRAMS = tempfile.TemporaryDirectory(prefix="programs", ignore_cleanup_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS.name
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers and other processes inherit these
+    sizes = [entry.stat().st_size for entry in os.scandir(PROGRAMS)] if PROGRAMS.exists() else []
+    if sum(sizes) > MOST_ON_DISK:
+        shutil.rmtree(PROGRAMS)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-install_import_hook(["ergodax", "experiments"], "beartype.beartype")
+install_import_hook(["ergodax", "experiments", "gallery"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -25,7 +31,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-MOST_MAPS = 25_000  # of the 65,530 memory maps that Linux gives a process
+SLOW = ROOT / "tests" / "slow"
+LONG_RUNS = {"law", "experiments"}  # folders whose slow tests sample long chains
+MOST_MEMORY = 1_000  # MB of a worker, from which on compiled programs are let go
+CLEARED = {"memory": 0}  # MB that were left when programs were last let go
 
 
 def pytest_collection_finish():
@@ -35,11 +44,16 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
+def pytest_collection_modifyitems(items):
+    """All of tests/slow is slow."""
+    for item in items:
+        if SLOW in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 def samples_for_long(item) -> bool:
-    """Whether a test runs for longer than it compiles: those marked `law` do."""
-    if item.path.parent.parts[-2:] == ("slow", "experiments"):
-        return True
-    return item.path.parent.name == "law" and item.get_closest_marker("law") is not None
+    """Whether a test runs for longer than it compiles."""
+    return item.get_closest_marker("slow") is not None and item.path.parent.name in LONG_RUNS
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,16 +62,26 @@ def pytest_runtest_setup(item):
     jax.config.update("jax_disable_most_optimizations", not samples_for_long(item))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compilation():
-    """Programs are dropped when they are too many.
+def resident() -> int:
+    """Memory of this process in MB; 0 where the system does not tell."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * 4096 >> 20 if path.exists() else 0
 
-    Each takes memory maps, and a process that runs out of them is killed.
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Compiled programs are let go when they take too much memory.
+
+    JAX keeps every program, about 5 MB a test, and each takes memory maps, of which Linux gives a
+    process 65,530. The C library keeps what was freed unless it is told to give it back.
     """
-    yield
-    maps = Path("/proc/self/maps")
-    if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPS:
-        jax.clear_caches()
+    if resident() < max(MOST_MEMORY, CLEARED["memory"] + MOST_MEMORY // 4):
+        return
+    jax.clear_caches()
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    CLEARED["memory"] = resident()
 
 
 @pytest.fixture

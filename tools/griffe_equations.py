@@ -24,7 +24,25 @@ class Equations(griffe.Extension):
 
 
 def fenced(text: str) -> str:
-    """The docstring with fences around the indented lines before its first section."""
+    r"""The docstring with fences around the indented lines before its first section.
+
+    `make docs` runs this example:
+
+    >>> print(fenced("Update:\n    x+ = x\n    y+ = y\nThen.\n\nArgs:\n    a: number."))
+    Update:
+    <BLANKLINE>
+    ```text
+    x+ = x
+    y+ = y
+    ```
+    <BLANKLINE>
+    Then.
+    <BLANKLINE>
+    Args:
+        a: number.
+    >>> fenced("- a list\n    goes on") == "- a list\n    goes on"
+    True
+    """
     out: list[str] = []
     inside = item = False
     lines = iter(text.splitlines())

@@ -1,36 +1,21 @@
-"""Pictures of the gallery's pages, docs/gallery/SLUG.png, from a server that runs.
-
-    ergodax gallery --no-browser --port 8000 &
-    python tools/screenshots.py http://127.0.0.1:8000 [SLUG ...]
+"""Pictures of the gallery's pages, docs/gallery/SLUG.png: `python -m tools.screenshots [SLUG ...]`.
 
 It needs the extras gallery and browser, Pillow, and Chromium.
 """
 
 import io
-import shutil
 import sys
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-from ergodax.gallery.pages import FIGURES
+from gallery import headless
+from gallery.pages import FIGURES
 
 FOLDER = Path(__file__).parents[1] / "docs" / "gallery"
-PICTURE = ".vega-embed canvas"
-PIXELS = "es => es.map(e => e.toDataURL()).join()"
 MOST = 120_000  # bytes of a picture
-WIDTH = 1200  # of the window; pictures are narrower, by the margins of the page
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-def settle(page: Page) -> None:
-    """Wait until the pictures stay as they are for a second."""
-    page.locator(PICTURE).first.wait_for(timeout=120_000)
-    last = ""
-    while (now := page.locator(PICTURE).evaluate_all(PIXELS)) != last:
-        last = now
-        page.wait_for_timeout(1000)
+WINDOW = {"width": 1200, "height": 2400}  # pictures are narrower, by the margins of the page
 
 
 def compressed(image: bytes) -> bytes:
@@ -44,28 +29,24 @@ def compressed(image: bytes) -> bytes:
     return out.getvalue()
 
 
-def main(address: str, slugs: list[str]) -> None:
+def main(slugs: list[str]) -> None:
     """Write the pictures of these figures, or of all."""
     FOLDER.mkdir(exist_ok=True)
-    found = next(path for path in map(shutil.which, NAMES) if path)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found)
+    with headless.running() as address, headless.chromium() as browser:
         for figure in FIGURES:
             if slugs and figure.slug not in slugs:
                 continue
-            page = browser.new_page(viewport={"width": WIDTH, "height": 2400})
-            page.goto(f"{address}/{figure.slug}/")
-            settle(page)
-            image = compressed(picture_with_controls(page))
+            opened = headless.Page(browser, f"{address}/{figure.slug}/", WINDOW)
+            opened.settled()
+            image = compressed(picture_with_controls(opened.page))
             (FOLDER / f"{figure.slug}.png").write_bytes(image)
             print(f"{figure.slug}: {len(image):,} bytes")
-            page.close()
-        browser.close()
+            opened.page.close()
 
 
 def picture_with_controls(page: Page) -> bytes:
     """From the first slider to the end of the last picture."""
-    pictures = [picture.bounding_box() for picture in page.locator(PICTURE).all()]
+    pictures = [picture.bounding_box() for picture in page.locator(headless.PICTURE).all()]
     slider = page.get_by_role("slider").first.bounding_box()
     boxes = [box for box in pictures if box is not None]
     assert boxes and slider is not None
@@ -77,4 +58,4 @@ def picture_with_controls(page: Page) -> bytes:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].rstrip("/"), sys.argv[2:])
+    main(sys.argv[1:])

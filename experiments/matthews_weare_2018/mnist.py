@@ -17,8 +17,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import PRNGKeyArray
 
+from ergodax.learn import tables
+from ergodax.learn.tables import Table
 from experiments.command import DEFAULTS, Many, Options, Say, finish, place_for, speaker
-from experiments.data import Table, find, two_digits
+from experiments.data import find
 from experiments.matthews_weare_2018.mnist_schemes import (
     CONTROLLED,
     WHITENED,
@@ -322,7 +324,7 @@ def _curve(axis: Any, keys: Any, columns: dict[Any, list], name: str) -> None:
 def mnist(
     *,
     data: Path = Path("mnist.npz"),
-    classes: Annotated[tuple[int, int], Many] = (7, 9),
+    classes: Annotated[tuple[str, str], Many] = ("7", "9"),
     components: int = 128,
     prior_scale: float = 10.0,
     reference: Path | None = None,
@@ -349,7 +351,8 @@ def mnist(
         The file of the reference's variances: read if it fits, else written; reference.npz in
         the output folder by default.
     """
-    table = two_digits(find(data, "mnist", "--data FILE"), classes, components)
+    images = tables.read_npz(find(data, "mnist", "--data FILE"), "x_train", "y_train", classes)
+    table, _ = tables.prepare(images, images, components)
     place, size = place_for("mnist", options), QUICK if options.quick else Size()
     store = reference or place / "reference.npz"
     result = run(table, prior_scale, size, store, options.seed, speaker(options))

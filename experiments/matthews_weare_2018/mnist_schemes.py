@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import ergodax as ex
-from experiments.data import Table
+from ergodax.learn.tables import Table
 from experiments.matthews_weare_2018 import gaussian_fit
 from experiments.matthews_weare_2018.gaussian_fit import Gaussian
 

@@ -1,20 +1,10 @@
 """ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
 
-from ergodax import (
-    bridge,
-    convert,
-    data,
-    diagnostics,
-    distributed,
-    exact,
-    network,
-    online,
-    postprocess,
-    schedule,
-    tree,
-    verify,
-)
-from ergodax.driver import Samples, sample
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ergodax import data, schedule, tree
+from ergodax.driver import Checkpoint, Samples, sample
 from ergodax.driver.meshes import mesh
 from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
@@ -67,13 +57,27 @@ from ergodax.sampler import (
 from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
 from ergodax.tree import normal_like
-from ergodax.tune import advise, infer
+
+if TYPE_CHECKING:  # the others are imported when they are first used
+    from ergodax import (
+        bridge,
+        convert,
+        diagnostics,
+        distributed,
+        exact,
+        network,
+        online,
+        postprocess,
+        verify,
+    )
+    from ergodax.tune import advise, infer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SAGA",
     "SVRG",
+    "Checkpoint",
     "CheckpointError",
     "Column",
     "ControlVariate",
@@ -146,3 +150,12 @@ __all__ = [
     "tree",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part of the library when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("advise", "infer"):
+        return getattr(importlib.import_module("ergodax.tune"), name)
+    return importlib.import_module(f"ergodax.{name}")

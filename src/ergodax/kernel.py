@@ -6,6 +6,8 @@ but the two methods.
 """
 
 import abc
+import inspect
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.graph import depends_on
 
 
 class State(eqx.Module):
@@ -86,25 +89,55 @@ def report_step(estimate: Any, position: PyTree, step_size: Any, **more: Any) ->
     return Info(**(fields | more))
 
 
-class Kernel(eqx.Module):
+class Identified(eqx.Module):
+    """A module that is equal to itself alone, so that it has a hash whatever its leaves are."""
+
+    def __hash__(self) -> int:
+        """By identity."""
+        return object.__hash__(self)
+
+    def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """By identity."""
+        return self is other
+
+
+class Kernel(Identified):
     """A Markov kernel: `init(key, position)` and `step(key, state)`.
 
-    `state.position` always exists. Both methods are pure, so they can be compiled, mapped
-    over chains and run inside a scan.
+    `state.position` always exists. Both methods are pure, so they can be compiled, mapped over
+    chains, run inside a scan and pickled: `jax.jit(kernel.step)` works.
+
+    A subclass defines `init(self, key, position)` and `step(self, key, state)`. Callers may leave
+    the key of `init` out where the first state does not depend on it: `init(position)`.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let `kernel.init` and `kernel.step` be what a caller is promised."""
+        super().__init_subclass__(**options)
+        for name, bound in (("init", _Init), ("step", _Step)):
+            function = vars(cls).get(name)
+            if isinstance(function, types.FunctionType):
+                setattr(cls, name, _Method(function, bound))
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
         """Make the first state.
 
         Args:
-            key: a key of `jax.random.key`; used for momenta and the estimator's state.
+            key: a key of `jax.random.key`; used for momenta and the estimator's state. It may be
+                left out where nothing is drawn: `init(position)`.
             position: any tree of floating-point arrays.
+
+        Raises:
+            TypeError: no key, although something is drawn.
         """
 
     @abc.abstractmethod
     def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
         """Take one step.
+
+        A caller may pass a batch: `step(key, state, batch=batch)`. It takes the place of the one
+        that the gradient estimator would draw, and is scaled by N / n for the n rows that it has.
 
         Args:
             key: a fresh key.
@@ -112,7 +145,141 @@ class Kernel(eqx.Module):
 
         Returns:
             The next state and the Info of this step.
+
+        Raises:
+            TypeError: a batch, for a kernel whose gradient takes none.
+            ValueError: a batch whose rows are not like those of the data.
         """
+
+
+class _Method:
+    """A function in a kernel's class; from an instance it is had as a `_Bound`."""
+
+    def __init__(self, function: Callable, bound: type["_Bound"]) -> None:
+        self.function, self.bound = function, bound
+
+    def __get__(self, kernel: Kernel | None, owner: type | None = None) -> Callable:
+        return self.function if kernel is None else self.bound(kernel, self.function)
+
+
+class _Bound(eqx.Module):
+    """A method of one kernel: a PyTree like the kernel, hashed by which kernel it is.
+
+    Equinox's own bound methods are hashed by the kernel's leaves, and arrays have no hash.
+    """
+
+    kernel: Any
+    function: Callable = eqx.field(static=True)
+
+    @abc.abstractmethod
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method."""
+
+    def __hash__(self) -> int:
+        return hash((id(self.kernel), self.function))
+
+    def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not isinstance(other, _Bound):
+            return False
+        return self.kernel is other.kernel and self.function == other.function
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+
+class _Init(_Bound):
+    """`kernel.init`."""
+
+    def __call__(self, *given: Any, key: Any = None, position: PyTree = None) -> Any:
+        key, position = _key_and_position(given, key, position)
+        return _begun(lambda key: self.function(self.kernel, key, position), key)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = ("key", "position")
+        return inspect.Signature([inspect.Parameter(n, kind, default=None) for n in names])
+
+
+class _Step(_Bound):
+    """`kernel.step`."""
+
+    def __call__(self, key: Any, state: Any, *, batch: PyTree = None) -> tuple[Any, Any]:
+        if batch is None:
+            return self.function(self.kernel, key, state)
+        if "batch" in inspect.signature(self.function).parameters:
+            return self.function(self.kernel, key, state, batch=batch)
+        return self.function(with_batch(self.kernel, batch), key, state)
+
+
+def with_batch(kernel: Any, batch: PyTree) -> Any:
+    """The same kernel, whose gradient estimators are given this batch instead of drawing one.
+
+    Args:
+        kernel: any tree with estimators in it; those that take a batch have a method `given`.
+        batch: a tree like the data with a leading axis of n rows.
+
+    Raises:
+        TypeError: there is no such estimator.
+        ValueError: rows that are not like those of the data.
+    """
+
+    def takes(part: Any) -> bool:
+        return hasattr(part, "given")
+
+    parts, structure = jax.tree.flatten(kernel, is_leaf=takes)
+    if not any(takes(part) for part in parts):
+        name = type(getattr(kernel, "gradient", kernel)).__name__
+        raise TypeError(
+            f"batch= can't be used here: {name} takes no batch. It is for kernels whose gradient "
+            "is estimated from batches, such as ex.sgld(ex.Minibatch(posterior, 100), 1e-4)."
+        )
+    return structure.unflatten([part.given(batch) if takes(part) else part for part in parts])
+
+
+def _key_and_position(given: tuple, key: Any, position: PyTree) -> tuple[Any, PyTree]:
+    """What was meant by init(key, position), init(position) and init(position, key=key)."""
+    given = given[:1] if len(given) == 2 and given[1] is None else given
+    names = [name for name, value in (("key", key), ("position", position)) if value is not None]
+    if len(given) + len(names) > 2:
+        raise TypeError(f"init takes a key and a position, not {len(given)} arguments and {names}.")
+    if len(given) == 2:
+        key, position = given
+    elif given and position is None:
+        (position,) = given
+    elif given:
+        (key,) = given
+    if position is None or _is_key(position):
+        raise TypeError("init needs a position: call init(key, position) or init(position).")
+    return key, position
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def initial_state(kernel: Any, position: PyTree, key: Any = None) -> Any:
+    """The first state of any kernel; the key may be None where nothing is drawn.
+
+    Raises:
+        TypeError: no key, although something is drawn.
+    """
+    return _begun(lambda key: kernel.init(key, position), key)
+
+
+def _begun(init: Callable[[Any], Any], key: Any) -> Any:
+    """init(key), or without a key what it is for every key."""
+    if key is not None:
+        return init(key)
+    key = jax.random.key(0)
+    if depends_on(init, key):
+        raise TypeError(
+            "init needs a key here, since the first state is drawn at random (momenta, or the "
+            "estimator's batches). Call init(key, position), such as "
+            "kernel.init(jax.random.key(0), position)."
+        )
+    return init(key)
 
 
 def kinetic_temperature(momentum: PyTree, velocity: PyTree) -> Float[Array, ""]:

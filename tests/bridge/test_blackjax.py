@@ -140,11 +140,23 @@ def test_their_nuts_has_the_law_of_the_target(key):
     assert abs(means.mean() - 1.2 * COVARIANCE[0, 0]) > 6 * error  # a fault of 20% would be seen
 
 
+def test_an_algorithm_can_be_compiled(key):
+    """As BlackJAX's users do: jax.jit(algorithm.step), and init without a key."""
+    kernel = ex.sgld(ex.FullGradient(TARGET), 0.1)
+    algorithm = bridge.blackjax(kernel)
+    state = jax.jit(algorithm.init)(START)
+    assert hash(algorithm.step) == hash(algorithm.step)
+    ours, info = jax.jit(algorithm.step)(key, state)
+    theirs, _ = kernel.step(key, kernel.init(START))
+    np.testing.assert_allclose(ours.position, theirs.position, rtol=1e-6)
+    assert bool(info.finite)
+
+
 def test_arguments():
     with pytest.raises(TypeError, match="kernel must have the methods init and step"):
         bridge.blackjax(3)
-    with pytest.raises(ValueError, match="rng_key is None"):
-        bridge.blackjax(ex.sgld(ex.FullGradient(TARGET), 0.1)).init(START)
+    with pytest.raises(TypeError, match="init needs a key here"):
+        bridge.blackjax(ex.sghmc(ex.FullGradient(TARGET), 0.1)).init(START)
     with pytest.raises(TypeError, match="algorithm must have init and step"):
         bridge.from_blackjax(3)
     algorithm = blackjax.sgld(lambda x, batch: -x)

@@ -155,6 +155,9 @@ KERNELS: dict[str, Callable[[float], Any]] = {
         ex.ScoreCovariance(minibatch(batching=ShuffledEpochs()), "scalar", refresh=3), h
     ),
     "sghmc": lambda h: ex.sghmc(minibatch(), h),
+    "sghmc, friction schedule": lambda h: ex.sghmc(
+        full(), h, ex.schedule.Phases([(1, 2.0), (None, 1.0)]), mass=MATRIX
+    ),
     "sghmc, euler": lambda h: ex.sghmc(full(), h, 2.0, mass=WEIGHTS, scheme="euler"),
     "sghmc, compensated": lambda h: ex.sghmc(known(), h, 3.0, compensate=True),
     "sghmc, compensated and clipped": lambda h: ex.sghmc(

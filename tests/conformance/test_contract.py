@@ -2,7 +2,6 @@
 
 import inspect
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import ergodax as ex
 from conformance.positions import tree_positions
 from conformance.registry import KERNELS, H
-from conformance.run import numbers, two_steps
+from conformance.run import two_steps
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -47,21 +46,6 @@ def test_chains_from_one_start_part_and_the_same_key_repeats(name):
     _, _, again = two_steps(kernel, jax.random.key(1), start)
     assert (one != two).all(), "every coordinate has noise of its own"
     np.testing.assert_array_equal(one, again)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_steps_can_be_mapped_over_chains(name, key):
-    kernel, start = KERNELS[name](H), tree_positions()["dict"]
-    key_init, key_step = jax.random.split(key)
-    keys = jax.random.split(key_step, 3)
-    states = jax.vmap(kernel.init, in_axes=(0, None))(jax.random.split(key_init, 3), start)
-    together, infos = eqx.filter_vmap(kernel.step)(keys, states)
-    assert infos.potential.shape == (3,)
-    for chain in range(3):
-        alone, info = kernel.step(keys[chain], jax.tree.map(lambda x, c=chain: x[c], states))
-        row = jax.tree.map(lambda x, c=chain: x[c], together.position)
-        np.testing.assert_allclose(numbers(row), numbers(alone.position), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(infos.potential[chain], info.potential, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

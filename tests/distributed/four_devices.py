@@ -78,9 +78,7 @@ def test_chains_that_run_one_after_another():
     x = np.random.default_rng(2).normal(size=(N, 64)).astype(np.float32)
     kernel = ex.sghmc(ex.Minibatch(posterior((x, Y)), 64), 0.01, 1.0)
     start = {"w": jnp.zeros(64, jnp.float32)}
-    begun = loop.start(
-        kernel, lambda p: p, KEY, jax.tree.map(lambda v: v[None].repeat(8, 0), start)
-    )
+    begun = loop.start(kernel, KEY, jax.tree.map(lambda v: v[None].repeat(8, 0), start))
     assert begun[-1].apart
     alone = sample(kernel, start=start)
     for devices in (1, 4):
@@ -119,7 +117,7 @@ def test_chunks_starts_and_what_is_collected(monkeypatch):
 
 def test_the_compiled_loop_of_chains_has_no_communication():
     def text(kernel, where):
-        on = OnMesh(kernel, lambda x: x, where, 8)
+        on = OnMesh(kernel, None, where, 8)
         starts = {"w": jnp.zeros((8, D), jnp.float32)}
         keys, states, _ = on.start(KEY, starts)
         numbers = on._placed((jnp.int32(0), jnp.int32(9)))
@@ -148,9 +146,9 @@ def test_a_chain_that_diverges_is_found_where_it_is():
 def test_a_run_is_resumed_on_other_devices(tmp_path):
     start = jnp.zeros(D)
     whole = sample(GAUSSIAN, 60, start)
-    where: dict[str, Any] = dict(checkpoint=tmp_path / "run", resume=True, save_every=1e-6)
+    kept = ex.Checkpoint(tmp_path / "run", every=1e-6, resume=True)
     for steps, devices in ((20, mesh(4)), (40, None), (60, mesh(4))):
-        sample(GAUSSIAN, steps, start, mesh=devices, **where)
+        sample(GAUSSIAN, steps, start, mesh=devices, checkpoint=kept)
     close(ex.Samples.load(tmp_path / "run" / "draws.zarr"), whole)
     assert not list(tmp_path.rglob("process-*")), "one process has no parts"
 
@@ -203,10 +201,12 @@ def test_noise_that_differs_between_the_shards_of_a_chain_is_refused():
 
 
 def test_rows_are_where_their_device_is():
-    on = OnMesh(ex.sgld(Stratified(batch(), 4), 0.1), lambda x: x, mesh(2, 2), 2)
-    rows = jax.tree.leaves(on.placed[0].gradient.shards.rows)[0]
+    on = OnMesh(ex.sgld(Stratified(batch(), 4), 0.1), None, mesh(2, 2), 2)
+    on.start(KEY, {"w": jnp.zeros((2, D), jnp.float32)})
+    kernel = on.step.kernel
+    rows = jax.tree.leaves(kernel.gradient.shards.rows)[0]
     assert {s.data.shape[0] for s in rows.addressable_shards} == {2}
-    others = [x for x in jax.tree.leaves(on.placed[0]) if getattr(x, "ndim", 0) and x.shape[0] > 4]
+    others = [x for x in jax.tree.leaves(kernel) if getattr(x, "ndim", 0) and x.shape[0] > 4]
     assert not others, "no device has a second copy of the data"
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from distributed import worker
-from ergodax.apps.reliability.processes import (
+from benchmarks.processes import (
     SECONDS,
     Processes,
     child,
@@ -19,6 +18,7 @@ from ergodax.apps.reliability.processes import (
     free_port,
     wait_for,
 )
+from distributed import worker
 
 WORKER = Path(worker.__file__)
 LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
@@ -102,7 +102,8 @@ def test_missing_parts_are_missed(pair, tmp_path):
 
 def test_other_numbers_of_processes_can_not_go_on(pair):
     with pytest.raises(ex.CheckpointError, match="the run of 2 processes"):
-        worker.sample(worker.kernel(), store=pair[0] / "chains", checkpoint=pair[0] / "new")
+        kept = ex.Checkpoint(pair[0] / "new", store=pair[0] / "chains")
+        worker.sample(worker.kernel(), checkpoint=kept)
 
 
 @pytest.fixture(scope="module")

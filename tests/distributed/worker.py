@@ -64,7 +64,8 @@ def together(folder: Path, number: int) -> dict[str, str]:
     """Runs that all come through, or all end."""
     chains, data = mesh(), mesh(1, 2)
     for name, where, shards in (("chains", chains, 0), ("data", data, 2)):
-        own = sample(kernel(shards=shards), mesh=where, store=folder / name)
+        stored = ex.Checkpoint(store=folder / name)
+        own = sample(kernel(shards=shards), mesh=where, checkpoint=stored)
         every = distributed.gather(own, where)
         np.save(folder / f"{name}-{number}.npy", every.position)
         assert own.num_chains == (2 if name == "chains" else 4)
@@ -73,12 +74,12 @@ def together(folder: Path, number: int) -> dict[str, str]:
     stream = sample(kernel(data=streamed(folder)), mesh=chains)
     np.save(folder / f"stream-{number}.npy", distributed.gather(stream, chains).position)
     (folder / "file").touch()
-    bad = folder / "file" / "run" if number == 1 else folder / "run"
+    bad = ex.Checkpoint(store=folder / "file" / "run" if number == 1 else folder / "run")
     return {
         "step size": error_of(lambda: sample(kernel(0.01 + 0.01 * number), mesh=chains)),
         "steps": error_of(lambda: sample(kernel(), 40 + number, mesh=chains)),
         "key": error_of(lambda: sample(kernel(), key=jax.random.key(number), mesh=chains)),
-        "disk": error_of(lambda: sample(kernel(), mesh=chains, store=bad)),
+        "disk": error_of(lambda: sample(kernel(), mesh=chains, checkpoint=bad)),
         "divergence": error_of(
             lambda: ex.sample(
                 ex.sgld(ex.FullGradient(ex.Target(lambda x: jnp.sum(x**4))), 0.01),
@@ -101,7 +102,7 @@ def long(folder: Path, number: int) -> dict[str, Any]:
     try:
         ex.sample(
             kernel(), start, 2000, key=key, num_chains=4, mesh=mesh(), progress=False,
-            checkpoint=folder / "run", resume=True, save_every=0.1,
+            checkpoint=ex.Checkpoint(folder / "run", every=0.1, resume=True),
         )  # fmt: skip
     except ex.Interrupted as stopped:
         return {"stopped": str(stopped)}

@@ -9,7 +9,7 @@ import pytest
 if importlib.util.find_spec("altair") is None:
     pytest.skip("needs altair", allow_module_level=True)
 
-from ergodax.gallery import charts, theme
+from gallery import charts
 
 TABLE = pd.DataFrame({"step": [1.0, 2.0] * 2, "error": [1.0, 0.5, 2.0, 1.0], "of": [*"aabb"]})
 
@@ -17,8 +17,8 @@ TABLE = pd.DataFrame({"step": [1.0, 2.0] * 2, "error": [1.0, 0.5, 2.0, 1.0], "of
 def drawn(chart):
     """The specification that the page gets, with its rows."""
     bundle = chart._repr_mimebundle_()
-    assert list(bundle) == [theme.MIME], "one way to draw it, the page's own"
-    specification = bundle[theme.MIME]
+    assert list(bundle) == [charts.MIME], "one way to draw it, the page's own"
+    specification = bundle[charts.MIME]
     return specification, next(iter(specification["datasets"].values()))
 
 
@@ -52,7 +52,7 @@ def test_charts_in_rows_have_colours_of_their_own():
 
 
 def test_the_darker_the_more():
-    assert theme.mixed("#000000", 0.0) == "#ffffff" and theme.mixed("#102030", 1.0) == "#102030"
+    assert charts.mixed("#000000", 0.0) == "#ffffff" and charts.mixed("#102030", 1.0) == "#102030"
     corner = np.array([0.0, 1.0, 2.0])
     cells = pd.DataFrame({"x": corner, "x end": corner + 1.0, "y": 0.0, "y end": 1.0})
     shaded = charts.shades(cells.assign(density=[0.0, 1.0, 2.0]), "x", "y", "density")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ergodax.gallery.figures.autoregression import errors, variance
-from ergodax.gallery.figures.logistic import exact_moments, make_data
-from ergodax.gallery.figures.momentum_law import Law
+from gallery.figures.autoregression import errors, variance
+from gallery.figures.logistic import exact_moments, make_data
+from gallery.figures.momentum_law import Law
 from law import theory
 
 FRICTIONS = np.array([0.2, 1.0, 5.0])

@@ -6,10 +6,10 @@ million comparisons. Every run starts from a key of its own that the test names 
 
 import numpy as np
 import pytest
+from compiled import traces
 from scipy import stats
 
-from ergodax.gallery.figures import brownian, fokker_planck, langevin, recipe, sgld, tables
-from gallery.compiled import traces
+from gallery.figures import brownian, fokker_planck, langevin, recipe, sgld, tables
 
 BAND = stats.norm.isf(0.5e-7)
 MANY = sgld.CHAINS * sgld.STEPS

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import ergodax as ex
-from ergodax.gallery.figures import bias, friction, sweep, variance_reduction
+from gallery.figures import bias, friction, sweep, variance_reduction
 
 MOST = stats.norm.isf(0.5e-6)  # of a z score: one false alarm in a million
 

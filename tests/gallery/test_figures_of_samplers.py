@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ergodax.gallery.figures import funnel, nuts
+from gallery.figures import funnel, nuts
 
 MOST = scipy.stats.norm.isf(0.5e-6)  # of a z score: one false alarm in a million
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ergodax.gallery.pages import FIGURES, find, heading
+from gallery.pages import FIGURES, find, heading
 
 NEEDS = [n for n in ("marimo", "altair") if importlib.util.find_spec(n) is None]
 pytestmark = pytest.mark.skipif(bool(NEEDS), reason=f"needs {' and '.join(NEEDS)}")
@@ -59,7 +59,7 @@ def test_the_code_that_a_page_shows_runs(figure, outcomes):
 
 @pytest.mark.parametrize("figure", FIGURES, ids=identify)
 def test_a_notebook_is_an_app_with_the_pages_title(figure):
-    module = importlib.import_module(f"ergodax.gallery.notebooks.{figure.slug}")
+    module = importlib.import_module(f"gallery.notebooks.{figure.slug}")
     assert module.app._config.app_title == figure.title
     assert f'heading("{figure.slug}")' in figure.notebook.read_text(encoding="utf-8")
 

@@ -51,7 +51,7 @@ def test_weighted_mean_of_the_descent(key, x64):
     assert abs(unweighted / expected - 1.0) > 0.3
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_weighted_second_moment(key):
     """Of many chains: mean and mean square, and not those of the draws without weights."""
     steps, chains = 200, 4096
@@ -75,7 +75,7 @@ def test_weighted_second_moment(key):
         assert abs(run.summary()["mean"][name] - expected) > 2.0 * error
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_mcse_is_the_spread_of_repeated_runs(key):
     """Its mean square over stationary chains, against the variance of their averages."""
     run = ex.sample(
@@ -113,7 +113,7 @@ def test_annealing_follows_its_ladder(x64):
     assert not follows(faults.Planted(made, normals.scaled_by(0.9)), LADDER)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_annealed_chains_end_at_the_target(key):
     """The variance after each phase is the recursion's: hot first, then that of T = 1."""
     x = sampled.run(

@@ -267,7 +267,7 @@ def test_without_the_covariance_one_zeta_does_not_absorb_an_uneven_noise(x64):
 # --- Sampled, with a thermostat that moves ---------------------------------------------------
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_the_thermostat_rests_at_a_whatever_the_noise(key):
     """Uneven noise in three dimensions, which one zeta without the covariance can't absorb."""
     target = ex.targets.gaussian(np.zeros(3), np.array([1.0, 2.0, 0.5]))

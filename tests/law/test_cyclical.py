@@ -55,7 +55,7 @@ def test_the_law_along_the_cycles(exploration, x64):
     assert not np.allclose(code, by_theory(3 * PERIOD, exploration + 0.1), rtol=1e-3)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_weights_are_those_of_the_basins(key):
     """As the docstring warns: modes of mass 0.9 and 0.1 get what the starts gave them."""
     target = ex.targets.mixture([[-7.0], [7.0]], 1.0, [0.9, 0.1])

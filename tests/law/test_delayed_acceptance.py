@@ -14,7 +14,7 @@ import ergodax as ex
 from . import faults, sampled
 from .logistic_posterior import assert_posterior, problem
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 P = problem()
 DELAYED = sys.modules["ergodax.exact.delayed_acceptance"].DelayedAcceptance

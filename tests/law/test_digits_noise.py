@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.apps import tables
-from ergodax.apps.regression import logistic_posterior
+from ergodax.learn import tables
+from ergodax.learn.regression import logistic_posterior
 from ergodax.recipe.operators import Scalar
 
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 BATCH, CHAINS, STEPS = 100, 8, 400
 
 pytestmark = [
-    pytest.mark.law,
+    pytest.mark.slow,
     pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here"),
 ]
 

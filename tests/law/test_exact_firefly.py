@@ -150,7 +150,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_law_is_the_posterior(name, key):
     assert_posterior(KERNELS[name](), P, key)
@@ -186,7 +186,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_rejected(fault, key):
     kernel = faults.Planted(KERNELS["untuned"](), FAULTS[fault])
@@ -194,7 +194,7 @@ def test_a_fault_is_rejected(fault, key):
         assert_posterior(kernel, P, key, num_steps=300)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_the_marks_have_their_law(key):
     """The mean number of bright rows is that of independent marks at the draws' positions."""
 

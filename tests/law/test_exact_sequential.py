@@ -73,7 +73,7 @@ CONFIDENT = {
 }
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIDENT)
 def test_the_law_is_the_posterior_within_the_resolution(name, key):
     assert_posterior(CONFIDENT[name](), P, key)
@@ -98,7 +98,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_rejected(fault, key):
     name, *where = FAULTS[fault]

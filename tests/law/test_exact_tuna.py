@@ -83,7 +83,7 @@ def kernel():
     return ex.exact.tuna(P.posterior, 0.8, norms, covariance=P.proposals)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_the_law_is_the_posterior(key):
     assert_posterior(kernel(), P, key)
 
@@ -101,7 +101,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_rejected(fault, key):
     with pytest.raises(AssertionError, match="the law differs"):

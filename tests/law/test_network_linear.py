@@ -15,7 +15,7 @@ from scipy import stats
 import ergodax as ex
 from ergodax import network
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(7)
 ROWS, INPUTS, NOISE, SCALE, DRAWS = 12, 3, 0.8, 1.2, 2048

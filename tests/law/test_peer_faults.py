@@ -62,7 +62,7 @@ def test_baoab_noise_scale_at_temperature(t, measured, x64):
     assert wrong == pytest.approx(measured, rel=0.01)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_thermostat_uses_the_square_of_the_norm(key):
     """SGMCMCJax `badodab`: the thermostat follows |r| and not |r|^2; d = 10 gave 10.4."""
     target = ex.targets.gaussian(np.zeros(10), np.ones(10))
@@ -207,7 +207,7 @@ def test_momentum_decay_keeps_the_kinetic_variance(c, x64):
     assert variances(planted)[1] == pytest.approx(2.0 / (1.0 + c), rel=1e-3)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_tempering_swaps_towards_the_cold(key):
     """jax-sgmc parallel tempering: the branches of the swap inverted; with T = 4 it gave 3.6."""
     gradient = ex.FullGradient(line())

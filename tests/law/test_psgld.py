@@ -189,7 +189,7 @@ def test_one_step_before_it_is_frozen_it_still_adapts(x64):
         affine.stationary(kernel, p.centre)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_draws_after_the_burn_in_have_the_frozen_law(key):
     """Each chain has a V of its own, and the variances that go with it."""
     curvature, h, damping = np.array([0.5, 3.0], np.float32), 0.3, 0.5
@@ -208,7 +208,7 @@ def test_draws_after_the_burn_in_have_the_frozen_law(key):
         sampled.assert_mean(x**2 * curvature, 1.0, 0.05)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_adapting_for_ever_has_a_bias_that_grows_as_h_falls(key):
     """E x^2 = 1.042 on the double well. Within its memory V follows a slower chain more closely."""
     gradient = ex.FullGradient(ex.targets.double_well(0.25))

@@ -97,7 +97,7 @@ def invariance(kernel, temperatures, key, rounds, chains=100_000):
     return np.abs((square.mean(axis=(0, 2)) - 1.0) / np.sqrt(2.0 / (2 * chains))).max()
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("temperatures", [(1.0, 4.0), (0.5, 1.0, 2.0, 8.0)])
 def test_swaps_keep_the_product_of_the_laws(temperatures, key):
     """Exact draws at every temperature are still that after swaps: E x_i^2 = T_i."""
@@ -132,7 +132,7 @@ def noisy(correction):
     )
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_the_correction_takes_out_the_noise_of_the_energies(key):
     """What is left is of order 1 / n: a tenth of the naive swap's error at most."""
     naive = invariance(noisy(correction=False), (1.0, 4.0), key, rounds=4)
@@ -160,7 +160,7 @@ def test_the_noise_of_a_difference_is_known_without_bias(x64):
 WEIGHTS, FAR = [0.3, 0.7], 7.0
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_two_far_modes_get_their_weights(key):
     """14 standard deviations apart; from the smaller one plain SGLD never leaves."""
     gradient = ex.FullGradient(ex.targets.mixture([[-FAR], [FAR]], 1.0, WEIGHTS))

@@ -255,12 +255,12 @@ def assert_variances(kernel, t, key):
     sampled.assert_mean(modes**2 * P.modes.k / t, 1.0, 0.12)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_a_gaussian_with_a_dense_metric(key):
     assert_variances(of_the_modes(3.0), 3.0, key)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_without_the_metropolis_test_it_is_rejected(key):
     always = faults.replacing(jax.random, "uniform", lambda key, dtype=None: jnp.zeros((), dtype))
     with pytest.raises(AssertionError, match="the law differs"):
@@ -275,7 +275,7 @@ def fisher(p):
     return ex.Dense(lower @ lower.T)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_banana(key):
     kernel = rmhmc(ex.FullGradient(ex.targets.banana()), 0.4, fisher, num_leapfrog_steps=5)
     draws = run(kernel, np.array([0.0, -1.2], np.float32), 300, key)
@@ -286,7 +286,7 @@ def test_banana(key):
     sampled.assert_mean(x**2 * y, 0.33940838684721 - 1.06881544366236 * 0.932796139084411, 0.15)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "inside"), [(1.0, 0.675113616623204), (3.0, 0.622315543471449)])
 def test_funnel(scale, inside, key):
     """Neal's funnel, whose neck no sampler of constant mass reaches; P(|x| < 1) and more."""

@@ -12,7 +12,7 @@ import ergodax as ex
 from . import faults, normals, sampled
 from .test_orders import exact, noisy
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 START = np.ones(1, np.float32)
 CASES = {  # kernel, E x^2, E x^4, E r^2

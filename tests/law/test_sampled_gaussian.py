@@ -13,7 +13,7 @@ import ergodax as ex
 from . import faults, normals, sampled, theory
 from .problems import problem
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 P = problem(3, "matrix")
 T, GAMMA, H = 2.0, 0.8, 0.25

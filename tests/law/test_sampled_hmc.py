@@ -13,7 +13,7 @@ import ergodax as ex
 from . import faults, sampled
 from .problems import problem
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 P = problem(3, "matrix")
 

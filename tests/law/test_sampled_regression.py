@@ -12,7 +12,7 @@ import ergodax as ex
 
 from . import sampled
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 X = np.array([1.0, 2.0, -1.0, 0.5, 1.5], np.float32)
 Y = np.array([1.2, 1.7, -0.8, 0.1, 2.0], np.float32)

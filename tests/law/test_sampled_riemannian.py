@@ -13,7 +13,7 @@ import ergodax as ex
 from . import faults, sampled
 from .test_position_dependent import PAIRS, PLANE, moments, tilted
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 T, H = 1.5, 0.05
 EXPECTED = moments(lambda x, y: np.exp(-tilted(x, y) / T), PLANE, PAIRS)

@@ -12,7 +12,7 @@ from ergodax.integrator import flows
 
 from . import faults, sampled
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 T, A, MASS, H, STEPS = 2.0, 1.0, 1.5, 0.1, 30_000
 VARIANCES = np.array([1.0, 2.0, 0.5])

@@ -177,7 +177,7 @@ def assert_posterior(kernel, key, t=1.0):
     sampled.assert_mean(white[..., 0] * white[..., 1], 0.0, 0.05)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize("replace, t", [(True, 4.0), (False, 1.0)])
 def test_draws_have_the_posterior_covariance_at_a_large_step(replace, t, key):
     gradient = ex.Minibatch(posterior(), BATCH, replace)
@@ -185,7 +185,7 @@ def test_draws_have_the_posterior_covariance_at_a_large_step(replace, t, key):
     assert_posterior(kernel, key, t)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_sgld_is_rejected_at_a_step_a_hundred_times_smaller(key):
     gradient = ex.Minibatch(posterior(), BATCH)
     kernel = ex.sgld(gradient, 0.05, preconditioner=COVARIANCE / N)

@@ -168,12 +168,12 @@ def in_the_plane(h):
     return ex.sgrhmc(gradient(), h, steep, temperature=T)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_in_the_plane_it_samples_the_target(key):
     assert_moments(in_the_plane, key)
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_in_the_plane_a_missing_transpose_is_rejected(key):
     with pytest.raises(AssertionError, match="the law differs"):
         assert_moments(lambda h: faults.Planted(in_the_plane(h), FAULTS["no transpose"]), key)

@@ -15,7 +15,7 @@ import ergodax as ex
 
 from . import faults, sampled
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 SPLIT = sys.modules["ergodax.sampler.split_hmc"]  # ex.split_hmc is the function
 MASS = np.array([[1.0, 0.3], [0.3, 2.0]])

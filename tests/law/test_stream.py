@@ -11,7 +11,7 @@ import ergodax as ex
 
 from . import logistic_posterior
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 N, BLOCK, SIZE = 80, 40, 5
 

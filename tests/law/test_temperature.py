@@ -20,7 +20,7 @@ from ergodax import diagnostics
 
 from . import theory
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 D, H, GAMMA, V = 10, 0.2, 1.0, 4.0
 K = np.linspace(0.5, 2.0, D)  # curvatures

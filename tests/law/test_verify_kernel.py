@@ -23,7 +23,7 @@ from . import faults, normals
 from .problems import line
 from .test_peer_faults import BAOAB_SCALE, EULER, MOMENTUM_DECAY, PARTIAL_REFRESH, preconditioner
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 COVARIANCE = [[2.0, 0.7, 0.2], [0.7, 1.0, -0.3], [0.2, -0.3, 0.8]]
 TARGETS = {

@@ -17,7 +17,7 @@ from scipy import stats
 import ergodax as ex
 from ergodax.postprocess import gradients, zero_variance
 
-pytestmark = pytest.mark.law
+pytestmark = pytest.mark.slow
 
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
 N, D, REPEATS = 10_000, 10, 24
@@ -103,11 +103,10 @@ def test_a_control_variate_of_another_posterior_is_biased(regression, draws):
 @pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here")
 def test_the_digits():
     """7 against 9, 128 principal components and an intercept."""
-    from ergodax.apps import regression as app
-    from ergodax.apps import tables
+    from ergodax.learn import regression, tables
 
     images = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
-    posterior = app.logistic_posterior(tables.prepare(images, images, 128)[0], 10.0)
+    posterior = regression.logistic_posterior(tables.prepare(images, images, 128)[0], 10.0)
     start = ex.find_mode(posterior, jnp.zeros(129)).position
     hessian = np.asarray(jax.jit(jax.hessian(posterior.potential))(start), np.float64)
     kernel = ex.langevin(ex.FullGradient(posterior), 0.5, mass=hessian)

@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("files")
     samples = ex.sample(
         KERNEL, jnp.zeros(2, jnp.float32), 20, key=jax.random.key(0), progress=False,
-        store=path / "draws",
+        checkpoint=ex.Checkpoint(store=path / "draws"),
     )  # fmt: skip
     samples.save(path / "samples.npz")
     checkpoint.save(path / "checkpoint", TREE, {"done": 3})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.apps.reliability import runs
+from benchmarks.kills import runs
 
 STEPS = 40_000
 
@@ -32,15 +32,16 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_ends_the_run_and_room_lets_it_go_on(small_disk, tmp_path):
     whole = runs.run("in memory", tmp_path, STEPS)
-    options: dict[str, Any] = {"checkpoint": small_disk / "run", "save_every": 0.01}
+    folder: dict[str, Any] = {"folder": small_disk / "run", "every": 0.01}
     with pytest.raises(ex.StorageError, match="No space left") as caught:
-        runs.run("in memory", tmp_path, STEPS, **options)
+        runs.run("in memory", tmp_path, STEPS, checkpoint=ex.Checkpoint(**folder))
     kept = caught.value.samples
     if kept is not None:
         np.testing.assert_array_equal(kept.position, whole.position[:, : kept.num_draws])
     more = ["mount", "-o", "remount,size=64m", str(small_disk)]
     subprocess.run(more, check=True)
-    resumed = runs.run("in memory", tmp_path, STEPS, resume=True, **options)
+    again = ex.Checkpoint(**folder, resume=True)
+    resumed = runs.run("in memory", tmp_path, STEPS, checkpoint=again)
     jax.tree.map(np.testing.assert_array_equal, whole, resumed)
 
 
@@ -48,10 +49,12 @@ def test_a_full_disk_ends_the_run_and_room_lets_it_go_on(small_disk, tmp_path):
 def test_a_folder_without_the_right_to_write(tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(ex.StorageError, match="can't be written"):
-        runs.run("in memory", tmp_path, 2_000, checkpoint=tmp_path / "locked" / "run")
+        runs.run(
+            "in memory", tmp_path, 2_000, checkpoint=ex.Checkpoint(tmp_path / "locked" / "run")
+        )
 
 
 def test_a_disk_that_is_read_only(small_disk, tmp_path):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(ex.StorageError, match="can't be written"):
-        runs.run("in memory", tmp_path, 2_000, checkpoint=small_disk / "run")
+        runs.run("in memory", tmp_path, 2_000, checkpoint=ex.Checkpoint(small_disk / "run"))

@@ -35,6 +35,7 @@ def test_the_tree(name):
     assert str(advice).endswith(advice.code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CODES.values())
 def test_the_program_runs_as_it_stands(name):
     scope = {}

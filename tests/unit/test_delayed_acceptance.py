@@ -134,7 +134,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
         raise Killed
 
     monkeypatch.setattr(Clock, "steps", lambda self: 8)
-    options = {"num_chains": 2, "thin": 3, "burn_in": 5, "save_every": 1e-6}
+    options = {"num_chains": 2, "thin": 3, "burn_in": 5}
     whole = run(kernel(), **options)
     write, written = driver.Keeper.write, []
 
@@ -145,6 +145,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(driver.Keeper, "write", write_twice)
         with pytest.raises(Killed):
-            run(kernel(), checkpoint=tmp_path / "run", **options)
-    resumed = run(kernel(), checkpoint=tmp_path / "run", resume=True, **options)
+            run(kernel(), checkpoint=ex.Checkpoint(tmp_path / "run", every=1e-6), **options)
+    again = ex.Checkpoint(tmp_path / "run", every=1e-6, resume=True)
+    resumed = run(kernel(), checkpoint=again, **options)
     jax.tree.map(np.testing.assert_array_equal, whole, resumed)

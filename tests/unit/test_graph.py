@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ergodax import Dense, Diagonal, LowRank, Scalar, tree
+from ergodax.graph import is_elementwise
 from ergodax.recipe import divergence
-from ergodax.recipe.graph import is_elementwise
 
 POINT = np.array([0.3, -0.7, 1.1])
 TWO = {"a": POINT, "b": 2.0 * POINT}

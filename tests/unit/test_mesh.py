@@ -44,7 +44,7 @@ def test_without_a_mesh_the_programs_are_those_of_the_loop(monkeypatch):
         parts = {name: noted(name, getattr(programs, name)) for name in ("advance", "draw")}
         monkeypatch.setitem(loop.PROGRAMS, small, programs._replace(**parts))
     sample(burn_in=5)
-    assert set(calls) == {("start", 4), ("advance", 6), ("draw", 2)}
+    assert set(calls) == {("start", 3), ("advance", 6), ("draw", 2)}
     assert OnOneDevice.processes.count == 1 and not OnOneDevice.part
 
 
@@ -122,8 +122,8 @@ def test_only_a_broken_connection_is_a_lost_process():
 def test_the_folder_of_other_processes_is_refused(part, there, tmp_path):
     (tmp_path / there).mkdir()
     with pytest.raises(ex.CheckpointError, match="has the run of 1 processes"):
-        Keeper(None, tmp_path, True, 1.0, part)
-    Keeper(None, tmp_path, True, 1.0, there)
+        Keeper(ex.Checkpoint(tmp_path, resume=True), part)
+    Keeper(ex.Checkpoint(tmp_path, resume=True), there)
 
 
 @pytest.fixture

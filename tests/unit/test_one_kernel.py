@@ -171,7 +171,7 @@ def test_the_steps_are_the_same(name, chains):
     """Over so few steps that rounding does not grow; a wrong operation is seen in the first."""
     kernel = kernels()[name]
     starts = jnp.full((chains, 3), 0.3)
-    keys, states, _, way = loop.start(kernel, lambda x: x, KEY, starts)
+    keys, states, _, way = loop.start(kernel, KEY, starts)
     assert way == Way(small=True)
     ends = []
     for choice in (False, True):

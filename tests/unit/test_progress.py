@@ -1,13 +1,14 @@
 """A bar at a terminal; silence elsewhere."""
 
 import io
+import sys
 
 import jax.numpy as jnp
 import pytest
-from rich.console import Console
+import rich.console
 
 import ergodax as ex
-from ergodax.driver import progress
+from ergodax.driver.progress import progress_bar
 
 KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
 
@@ -16,8 +17,9 @@ KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
 def screen(monkeypatch):
     """A terminal whose output is kept."""
     text = io.StringIO()
-    console = Console(file=text, force_terminal=True, width=120)
-    monkeypatch.setattr(progress, "Console", lambda stderr: console)
+    console = rich.console.Console(file=text, force_terminal=True, width=120)
+    monkeypatch.setattr(rich.console, "Console", lambda stderr: console)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     return text
 
 
@@ -39,6 +41,6 @@ def test_silent_on_request(key, screen):
 
 
 def test_an_error_passes_through_the_bar(screen):
-    with pytest.raises(RuntimeError, match="boom"), progress.progress_bar(10, show=True) as report:
+    with pytest.raises(RuntimeError, match="boom"), progress_bar(10, show=True) as report:
         report(5, 100.0)
         raise RuntimeError("boom")

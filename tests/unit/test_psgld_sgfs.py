@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax import tree
-from ergodax.sampler.psgld import in_any_chain, psgld
+from ergodax import control_flow, tree
+from ergodax.sampler.psgld import psgld
 from ergodax.sampler.sgfs import sgfs
 from law import normals
 
@@ -137,16 +137,8 @@ def test_frozen_chains_together_do_not_compute_gamma():
         return "cond[" in str(jax.make_jaxpr(step)(keys, states))
 
     assert has_condition()
-    with mock.patch.object(module, "in_any_chain", lambda flag: flag):
+    with mock.patch.object(control_flow, "_in_any_chain", lambda flag: flag):
         assert not has_condition()
-
-
-def test_in_any_chain():
-    flags = jnp.array([[False, False], [False, True]])
-    assert bool(in_any_chain(flags[1, 1])) and not bool(in_any_chain(flags[0, 0]))
-    np.testing.assert_array_equal(jax.vmap(in_any_chain)(flags[0]), [False, False])
-    np.testing.assert_array_equal(jax.vmap(in_any_chain)(flags[1]), [True, True])
-    np.testing.assert_array_equal(jax.vmap(jax.vmap(in_any_chain))(flags), np.full((2, 2), True))
 
 
 # --- SGFS -----------------------------------------------------------------------------------

@@ -48,10 +48,12 @@ def short_chunks(monkeypatch):
 
 
 def sample(kernel, steps=50, start=START, **more):
-    options: dict[str, Any] = dict(
-        key=KEY, num_chains=2, thin=3, burn_in=5, progress=False, save_every=1e-6
-    )
+    options: dict[str, Any] = dict(key=KEY, num_chains=2, thin=3, burn_in=5, progress=False)
     return ex.sample(kernel, start, steps, **(options | more))
+
+
+def kept(folder, **more):
+    return ex.Checkpoint(folder, every=1e-6, **more)
 
 
 def same(a, b):
@@ -83,44 +85,58 @@ def test_the_same_draws_as_uninterrupted(tmp_path, name, writes, monkeypatch):
     with monkeypatch.context() as patch:
         kill_after(patch, writes)
         with pytest.raises(Killed):
-            sample(kernel, checkpoint=tmp_path / "run")
-    resumed = sample(kernel, checkpoint=tmp_path / "run", resume=True)
+            sample(kernel, checkpoint=kept(tmp_path / "run"))
+    resumed = sample(kernel, checkpoint=kept(tmp_path / "run", resume=True))
     same(whole, resumed)
     stored = ex.Samples.load(tmp_path / "run" / "draws.zarr")
     same((whole.position, whole.info), (stored.position, stored.info))
     assert type(stored.info) is ex.Info and stored.final_state is None
-    same(whole, sample(kernel, checkpoint=tmp_path / "run", resume=True))  # nothing left to do
+    same(
+        whole, sample(kernel, checkpoint=kept(tmp_path / "run", resume=True))
+    )  # nothing left to do
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path):
     kernel = KERNELS["sghmc with saga"]()
-    sample(kernel, 31, checkpoint=tmp_path / "run")
-    longer = sample(kernel, 50, checkpoint=tmp_path / "run", resume=True)
+    sample(kernel, 31, checkpoint=kept(tmp_path / "run"))
+    longer = sample(kernel, 50, checkpoint=kept(tmp_path / "run", resume=True))
     same(sample(kernel, 50), longer)
     with pytest.raises(ex.CheckpointError, match="has taken 55 steps, more than the 45"):
-        sample(kernel, 40, checkpoint=tmp_path / "run", resume=True)
+        sample(kernel, 40, checkpoint=kept(tmp_path / "run", resume=True))
 
 
 def test_resume_where_there_is_nothing_begins(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
-    same(sample(kernel), sample(kernel, checkpoint=tmp_path / "run", resume=True))
+    same(sample(kernel), sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)))
 
 
 def test_an_existing_run_is_not_overwritten(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
-    sample(kernel, checkpoint=tmp_path / "run")
+    sample(kernel, checkpoint=kept(tmp_path / "run"))
     with pytest.raises(ex.CheckpointError, match="resume=True"):
-        sample(kernel, checkpoint=tmp_path / "run")
-    sample(kernel, store=tmp_path / "draws")
+        sample(kernel, checkpoint=kept(tmp_path / "run"))
+    sample(kernel, checkpoint=kept(None, store=tmp_path / "draws"))
     with pytest.raises(ex.CheckpointError, match="choose another folder"):
-        sample(kernel, store=tmp_path / "draws")
-    with pytest.raises(ValueError, match="needs checkpoint="):
-        sample(kernel, store=tmp_path / "draws", resume=True)
+        sample(kernel, checkpoint=kept(None, store=tmp_path / "draws"))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: ex.Checkpoint(), ValueError, "needs a folder"),
+        (lambda: ex.Checkpoint(store="draws", resume=True), ValueError, "resume=True needs folder"),
+        (lambda: ex.Checkpoint("run", every=0.0), ValueError, "every must be positive"),
+        (lambda: ex.Checkpoint("run", every=float("nan")), ValueError, "every must be positive"),
+    ],
+)
+def test_a_checkpoint_says_what_it_needs(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
 
 
 def test_a_store_of_its_own(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
-    whole = sample(kernel, store=tmp_path / "draws", checkpoint=tmp_path / "run")
+    whole = sample(kernel, checkpoint=kept(tmp_path / "run", store=tmp_path / "draws"))
     assert not (tmp_path / "run" / "draws.zarr").exists()
     same(whole.position, ex.Samples.load(tmp_path / "draws").position)
 
@@ -149,9 +165,9 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_another_run_is_refused_with_what_changed(tmp_path, name):
     make, options, text = CHANGES[name]
-    sample(minibatch(), checkpoint=tmp_path / "run")
+    sample(minibatch(), checkpoint=kept(tmp_path / "run"))
     with pytest.raises(ex.CheckpointError, match="these have changed") as caught:
-        sample(make(), checkpoint=tmp_path / "run", resume=True, **options)
+        sample(make(), checkpoint=kept(tmp_path / "run", resume=True), **options)
     assert text in str(caught.value)
 
 
@@ -159,24 +175,24 @@ def test_a_constant_inside_a_function_counts(tmp_path):
     def prior_about(centre):
         return lambda p: -0.5 * jnp.sum((p["w"] - centre) ** 2)
 
-    sample(minibatch(prior=prior_about(jnp.zeros(2))), checkpoint=tmp_path / "run")
+    sample(minibatch(prior=prior_about(jnp.zeros(2))), checkpoint=kept(tmp_path / "run"))
     with pytest.raises(ex.CheckpointError, match="these have changed"):
         other = minibatch(prior=prior_about(jnp.ones(2)))
-        sample(other, checkpoint=tmp_path / "run", resume=True)
+        sample(other, checkpoint=kept(tmp_path / "run", resume=True))
     again = minibatch(prior=prior_about(jnp.zeros(2)))  # another function of the same meaning
-    sample(again, checkpoint=tmp_path / "run", resume=True)
+    sample(again, checkpoint=kept(tmp_path / "run", resume=True))
 
 
 def test_a_damaged_chunk_is_named(tmp_path):
     kernel = minibatch()
-    sample(kernel, checkpoint=tmp_path / "run")
+    sample(kernel, checkpoint=kept(tmp_path / "run"))
     chunk = tmp_path / "run" / "draws.zarr" / "posterior" / "w" / "c" / "0" / "0" / "0"
     data = bytearray(chunk.read_bytes())
     data[40] ^= 1
     chunk.write_bytes(bytes(data))
     for look in (
         lambda: ex.Samples.load(tmp_path / "run" / "draws.zarr"),
-        lambda: sample(kernel, checkpoint=tmp_path / "run", resume=True),
+        lambda: sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)),
     ):
         with pytest.raises(ex.CheckpointError, match="posterior/w is damaged"):
             look()
@@ -184,19 +200,19 @@ def test_a_damaged_chunk_is_named(tmp_path):
 
 def test_draws_without_their_checkpoint_are_not_gone_on_with(tmp_path):
     kernel = minibatch()
-    sample(kernel, checkpoint=tmp_path / "run")
+    sample(kernel, checkpoint=kept(tmp_path / "run"))
     for file in (tmp_path / "run").glob("checkpoint*"):
         file.unlink()
     with pytest.raises(ex.CheckpointError, match="no checkpoint to go on from"):
-        sample(kernel, checkpoint=tmp_path / "run", resume=True)
+        sample(kernel, checkpoint=kept(tmp_path / "run", resume=True))
 
 
 def test_a_checkpoint_without_its_draws_is_not_gone_on_with(tmp_path):
     kernel = minibatch()
-    sample(kernel, checkpoint=tmp_path / "run")
+    sample(kernel, checkpoint=kept(tmp_path / "run"))
     (tmp_path / "run" / "draws.zarr").rename(tmp_path / "elsewhere")
     with pytest.raises(ex.CheckpointError, match="Restore the folder"):
-        sample(kernel, checkpoint=tmp_path / "run", resume=True)
+        sample(kernel, checkpoint=kept(tmp_path / "run", resume=True))
 
 
 @pytest.mark.parametrize("what", ["draws", "checkpoint"])
@@ -215,24 +231,24 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, what):
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
         with pytest.raises(ex.StorageError, match="No space left.*resume=True") as caught:
-            sample(kernel, checkpoint=tmp_path / "run")
-    whole, kept = sample(kernel), caught.value.samples
-    assert 0 < kept.num_draws < whole.num_draws
-    same(kept.position, whole.without(0).position["w"][:, : kept.num_draws])
-    same(whole, sample(kernel, checkpoint=tmp_path / "run", resume=True))
+            sample(kernel, checkpoint=kept(tmp_path / "run"))
+    whole, drawn = sample(kernel), caught.value.samples
+    assert 0 < drawn.num_draws < whole.num_draws
+    same(drawn.position, whole.without(0).position["w"][:, : drawn.num_draws])
+    same(whole, sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)))
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises((ex.StorageError, ex.CheckpointError)):
-        sample(minibatch(), checkpoint=tmp_path / "file" / "run")
+        sample(minibatch(), checkpoint=kept(tmp_path / "file" / "run"))
 
 
 # A run that keeps nothing is ended by the signal to terminate as any process is.
 @pytest.mark.parametrize(
-    ("number", "kept"), [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
+    ("number", "saved"), [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
 )
-def test_an_interrupt_ends_the_run_with_its_draws(tmp_path, monkeypatch, number, kept):
+def test_an_interrupt_ends_the_run_with_its_draws(tmp_path, monkeypatch, number, saved):
     kernel, count = minibatch(), iter(range(100))
     real = driver.Run._draw
 
@@ -242,17 +258,17 @@ def test_an_interrupt_ends_the_run_with_its_draws(tmp_path, monkeypatch, number,
         real(self, *args)
 
     before = signal.getsignal(number)
-    folder = {"checkpoint": tmp_path / "run"} if kept else {}
+    folder = kept(tmp_path / "run") if saved else None
     with monkeypatch.context() as patch:
         patch.setattr(driver.Run, "_draw", draw)
         with pytest.raises(ex.Interrupted, match="stopped at step") as caught:
-            sample(kernel, **folder)
+            sample(kernel, checkpoint=folder)
     assert caught.value.signal == number and signal.getsignal(number) is before
     whole, part = sample(kernel), caught.value.samples
     assert 0 < part.num_draws < whole.num_draws
     same(part.position["w"], whole.position["w"][:, : part.num_draws])
-    if kept:
-        same(whole, sample(kernel, resume=True, **folder))
+    if saved:
+        same(whole, sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)))
 
 
 def test_sampling_in_a_thread_leaves_signals_alone():
@@ -278,7 +294,7 @@ class Doomed(ex.Kernel):
 
 def test_a_divergence_keeps_the_draws_before_it(tmp_path):
     with pytest.raises(ex.DivergenceError) as caught:
-        sample(Doomed(), store=tmp_path / "draws")
-    kept = caught.value.samples.position["w"]
-    np.testing.assert_array_equal(kept[0, :, 0], 5 + 3 * np.arange(1, 9))
-    same(kept, ex.Samples.load(tmp_path / "draws").position["w"])
+        sample(Doomed(), checkpoint=kept(None, store=tmp_path / "draws"))
+    drawn = caught.value.samples.position["w"]
+    np.testing.assert_array_equal(drawn[0, :, 0], 5 + 3 * np.arange(1, 9))
+    same(drawn, ex.Samples.load(tmp_path / "draws").position["w"])

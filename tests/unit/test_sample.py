@@ -75,7 +75,7 @@ def test_raw_and_typed_keys_are_the_same():
 def test_every_chain_from_its_own_start(key):
     starts = {"x": jnp.array([[100.0], [-100.0], [0.0]])}
     kernel = ex.sgld(ex.FullGradient(ex.Target(lambda p: 0.5 * jnp.sum(p["x"] ** 2))), 1e-3)
-    samples = ex.sample(kernel, positions=starts, num_steps=2, key=key, num_chains=3)
+    samples = ex.sample(kernel, positions=starts, num_steps=2, key=key)
     np.testing.assert_allclose(samples.position["x"][:, 0], starts["x"], atol=1.0)
 
 

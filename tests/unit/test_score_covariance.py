@@ -10,8 +10,9 @@ import pytest
 
 import ergodax as ex
 from conformance.positions import log_likelihood, log_prior, tree_positions
+from ergodax import control_flow
 from ergodax.data import ShuffledEpochs
-from ergodax.gradient import score_covariance, scores
+from ergodax.gradient import scores
 from ergodax.gradient.score_covariance import ScoreCovariance
 from ergodax.recipe.operators import Dense
 from law import batches
@@ -267,7 +268,7 @@ def test_chains_together_measure_only_when_it_is_due(key):
     options = {"structure": "diagonal", "rows": "all", "refresh": 10}
     due = 3 * (20 * 4 + 2 * 12)
     assert evaluations_of_chains(key, **options) == (due, due)
-    with mock.patch.object(score_covariance, "in_any_chain", lambda flag: flag):
+    with mock.patch.object(control_flow, "_in_any_chain", lambda flag: flag):
         computed, _ = evaluations_of_chains(key, **options)
     assert computed > 3 * 20 * (4 + 12) - 1, "a plain cond computes both branches"
 

@@ -182,10 +182,10 @@ def test_a_resumed_run_reads_where_it_is(tmp_path, read, monkeypatch):
     posterior = posterior_of(tmp_path, block_rows=100)
     whole = sample(posterior, 12, num_chains=1)
     assert read == [0, 1, 2, 3, 4, 5, 6, 7, 8]
-    options = {"checkpoint": tmp_path / "run", "num_chains": 1}
-    sample(posterior, 7, **options)
+    sample(posterior, 7, num_chains=1, checkpoint=ex.Checkpoint(tmp_path / "run"))
     read.clear()
-    resumed = sample(posterior, 12, resume=True, **options)
+    again = ex.Checkpoint(tmp_path / "run", resume=True)
+    resumed = sample(posterior, 12, num_chains=1, checkpoint=again)
     assert read == [0, 3, 4, 5, 6, 7, 8], "block 0 by the start, then where it goes on"
     np.testing.assert_array_equal(resumed.position, whole.position)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.gradient import svrg
+from ergodax import control_flow
 from unit import enumerated
 from unit.enumerated import CENTRES, SIZE, N, curved, flat, on_every_batch, position
 
@@ -103,7 +103,7 @@ def test_chains_together_renew_when_it_is_due_and_only_then():
     computed, counted = evaluations(chunk=2)
     extra = [3 * (2 * SIZE + (N if t % 3 == 0 else 0)) for t in range(7)]
     assert computed == counted == extra
-    with mock.patch.object(svrg, "in_any_chain", lambda flag: flag):
+    with mock.patch.object(control_flow, "_in_any_chain", lambda flag: flag):
         computed, _ = evaluations(chunk=2)
     assert min(computed) > 3 * 2 * SIZE, "a plain cond computes both branches"
 

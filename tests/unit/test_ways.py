@@ -29,7 +29,7 @@ def posterior(d, size=600):
 
 
 def way(kernel, d, chains=4):
-    return loop.start(kernel, lambda x: x, KEY, jnp.zeros((chains, d)))[-1]
+    return loop.start(kernel, KEY, jnp.zeros((chains, d)))[-1]
 
 
 def test_which():

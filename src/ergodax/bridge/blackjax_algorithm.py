@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.arrays import as_data, num_rows, take
 from ergodax.data.batching import Batching, WithoutReplacement
-from ergodax.kernel import Info, Kernel, check_kernel
+from ergodax.kernel import Identified, Info, Kernel, check_kernel, initial_state
 
 
 def blackjax(kernel: Any) -> Any:
@@ -25,8 +25,8 @@ def blackjax(kernel: Any) -> Any:
         kernel: any kernel, such as ex.sghmc(...).
 
     Returns:
-        A blackjax.base.SamplingAlgorithm. Its init needs the rng_key that is optional there,
-        since momenta and the gradient's state are random.
+        A blackjax.base.SamplingAlgorithm. Its init needs the rng_key that is optional there where
+        momenta or the gradient's state are random. Its step also takes a `batch` of yours.
 
     Raises:
         TypeError: not a kernel.
@@ -40,24 +40,23 @@ def blackjax(kernel: Any) -> Any:
     return SamplingAlgorithm(_Init(kernel), _Step(kernel))
 
 
-class _Init(eqx.Module):
+class _Init(Identified):
     """A kernel's init as BlackJAX calls it; a module, so that its numbers stay arguments."""
 
     kernel: Any
 
     def __call__(self, position: PyTree, rng_key: Any = None) -> Any:
-        if rng_key is None:
-            raise ValueError("rng_key is None; try algorithm.init(position, jax.random.key(0)).")
-        return self.kernel.init(rng_key, position)
+        return initial_state(self.kernel, position, rng_key)
 
 
-class _Step(eqx.Module):
+class _Step(Identified):
     """A kernel's step as BlackJAX calls it."""
 
     kernel: Any
 
-    def __call__(self, rng_key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
-        return self.kernel.step(rng_key, state)
+    def __call__(self, rng_key: PRNGKeyArray, state: Any, batch: PyTree = None) -> tuple[Any, Any]:
+        batches = {} if batch is None else {"batch": batch}
+        return self.kernel.step(rng_key, state, **batches)
 
 
 class AlgorithmState(eqx.Module):
@@ -115,19 +114,24 @@ class StochasticAlgorithm(Kernel):
         batches = self.batching.init(key_batches, num_rows(self.data))
         return AlgorithmState(_begin(self.algorithm, key_algorithm, position), batches)
 
-    def step(self, key: PRNGKeyArray, state: AlgorithmState) -> tuple[AlgorithmState, Info]:
-        """One step of the algorithm on a fresh batch."""
+    def step(
+        self, key: PRNGKeyArray, state: AlgorithmState, batch: PyTree = None
+    ) -> tuple[AlgorithmState, Info]:
+        """One step of the algorithm on a fresh batch, or on one of the user's."""
         key_batch, key_step = jax.random.split(key)
-        rows, batches = self.batching.draw(
-            key_batch, state.batches, num_rows(self.data), self.batch_size
-        )
-        batch = take(self.data, rows)
+        batches = state.batches
+        if batch is None:
+            rows, batches = self.batching.draw(
+                key_batch, batches, num_rows(self.data), self.batch_size
+            )
+            batch = take(self.data, rows)
+        size = num_rows(batch)
         with _as_blackjax_computes():
             inner = self.algorithm.step(
                 key_step, state.inner, batch, self.step_size, self.temperature
             )
         new = AlgorithmState(inner, batches)
-        return new, _info(new, None, self.step_size, self.gradients_per_step * self.batch_size)
+        return new, _info(new, None, self.step_size, self.gradients_per_step * size)
 
 
 def from_blackjax(

@@ -1,27 +1,58 @@
 """`ergodax infer`: the posterior of a regression on a table, with nothing to tune."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import jax
+from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.apps import inference, tables
-from ergodax.apps import inference_pages as pages
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
-from ergodax.cli.show import text_table
-from ergodax.tune import Inference
-from ergodax.tune import infer as infer_posterior
+
+DIGITS = "digits"  # in place of a file
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Source:
+    """Which rows.
+
+    Parameters
+    ----------
+    data
+        CSV, Parquet or npz, or `digits`: scikit-learn's handwritten digits, which need no file. Of
+        an .npz file the arrays x_train and y_train are read, and x_test and y_test are held out
+        if they are there.
+    target
+        The column to predict; of an .npz file the array, y_train by default.
+    model
+        logistic for a target of two classes, linear for a number.
+    features
+        The array of features of an .npz file.
+    categorical
+        An array of codes of an .npz file, each column of which becomes indicators.
+    classes
+        The two values of the target to keep, where it has more.
+    components
+        Reduce the features to so many principal components first.
+    held_out
+        The fraction of the rows that is held out, to see how well it is predicted.
+    """
+
+    data: Path
+    target: str | None = None
+    model: Literal["logistic", "linear"] = "logistic"
+    features: str = "x_train"
+    categorical: str | None = None
+    classes: Annotated[tuple[str, str] | None, Many] = None
+    components: int | None = None
+    held_out: float = 0.0
 
 
 def infer(
     *,
-    data: Path,
-    target: str | None = None,
-    model: Literal["logistic", "linear"] = "logistic",
-    features: str = "x_train",
-    categorical: str | None = None,
-    classes: Annotated[tuple[str, str] | None, Many] = None,
+    source: Source,
+    reference: bool = False,
     accuracy: float = 0.05,
     prior_scale: float = 1.0,
     num_chains: int = 4,
@@ -33,31 +64,24 @@ def infer(
 ) -> int:
     """Infer a regression's posterior until every error is small enough.
 
-    Columns are standardised and an intercept is added; text columns become indicators. Prints the
-    verdict, the table and the account of every decision.
+    Text columns become indicators and an intercept is added. Columns are standardised to sample,
+    and a linear model's target too; coefficients are told and saved in the columns' own units.
+    Prints the verdict, the table and every decision with its reason.
 
     Exit status: 0 the accuracy was reached, 1 it was not, 2 wrong use.
 
-    Example: ergodax infer --data patients.csv --target died --accuracy 0.02
+    Example: ergodax infer --data patients.csv --target died --held-out 0.2 --accuracy 0.02
+
+    Example: ergodax infer --data digits --classes 3 8 --reference
 
     Parameters
     ----------
-    data
-        CSV, Parquet or npz; of an .npz file the arrays x_train and y_train are read.
-    target
-        The column to predict; of an .npz file the array, y_train by default.
-    model
-        logistic for a target of two classes, linear for a number.
-    features
-        The array of features of an .npz file.
-    categorical
-        An array of codes of an .npz file, each column of which becomes indicators.
-    classes
-        The two values of the target to keep, where it has more.
+    reference
+        Sample the same posterior by HMC with full gradients, which has no bias, and compare.
     accuracy
         The error that is small enough, in posterior standard deviations.
     prior_scale
-        Standard deviation of each coefficient's normal prior.
+        Standard deviation of the normal prior of each coefficient of the standardised columns.
     num_chains
         Independent chains.
     max_seconds
@@ -67,63 +91,81 @@ def infer(
     progress
         Show progress bars, where standard error is a terminal.
     output
-        Folder for draws.npz, summary.csv, account.txt, facts.json and report.html; without it
+        Folder for draws.nc, summary.csv, account.txt, facts.json and report.html; without it
         none are written.
     json_
         Print the figures as JSON.
     """
+    from ergodax.learn import regression
+    from ergodax.learn.fit import fit
+    from ergodax.report import inference
+
     console = Console(stderr=json_)
     place = None if output is None else folder(output)
-    chosen = _model(data, target, model, features, categorical, classes, prior_scale)
-    rows = chosen.posterior.num_data
-    title = f"{data.name}: {chosen.title}"
-    size = f"{rows:,} rows, {len(chosen.names)} components"
-    console.print(f"[bold]{title}[/bold], {size}", highlight=False)
-    result = infer_posterior(
-        chosen.posterior,
-        chosen.init,
-        key=jax.random.key(seed),
+    train, *others = _read(source, seed)
+    model = getattr(regression, source.model)(train, prior_scale)
+    test = others[0] if others else None
+    title = f"{source.data.name}: {model.title}"
+    held = f", {len(test.target):,} held out" if test else ""
+    size = f"{model.posterior.num_data:,} rows{held}, {len(model.names)} components"
+    console.print(f"{title}, {size}", style="bold", highlight=False, markup=False)
+    found = fit(
+        model,
+        test,
+        seed=seed,
         accuracy=accuracy,
         num_chains=num_chains,
         max_seconds=max_seconds,
         progress=progress,
+        reference=reference,
     )
-    result = inference.named(result, chosen.names)
-    paths = {} if place is None else pages.write(result, place, title)
+    paths = {} if place is None else inference.write(found, place, title)
     if json_:
-        tell_json(pages.facts(result), paths)
+        tell_json(inference.facts(found), paths)
     else:
-        _show(console, result)
+        _show(console, found)
     tell_files(console, paths)
-    return 0 if result.converged else 1
+    return 0 if found.result.converged else 1
 
 
-def _show(console: Console, result: Inference) -> None:
-    """The verdict, the table and the account."""
+def _read(source: Source, seed: int) -> list[Any]:
+    """The rows to fit, and those that are held out if there are any."""
+    from ergodax.data import archive
+    from ergodax.learn import tables
+
+    data, target, features = source.data, source.target, source.features
+    if str(data) == DIGITS:
+        parts = [tables.digits(source.classes or ("3", "8"))]
+    elif source.model == "linear":
+        parts = [tables.read_numeric(data, target)]
+    else:
+        parts = [tables.read(data, target, features, source.categorical, source.classes)]
+    own = [name.replace("train", "test") for name in (features, target or "y_train")]
+    whole = data.suffix != ".npz" or own[0] == features or source.categorical
+    if not whole and set(own) <= set(archive.names(data)):
+        parts.append(tables.read_npz(data, own[0], own[1], parts[0].classes))
+    elif source.held_out:
+        parts = list(tables.split(parts[0], source.held_out, seed))
+    return tables.varying(parts, source.components)
+
+
+def _show(console: Console, found: Any) -> None:
+    """The verdict, the table, the comparison and the decisions."""
+    from ergodax.cli.show import show
+    from ergodax.report import inference
+
+    result = found.result
     style = "green" if result.converged else "red"
     console.print(result.verdict(), style=style, highlight=False, markup=False)
-    title, texts = pages.texts(result)
-    console.print(text_table(texts, title))
-    console.print(inference.ERROR, highlight=False)
-    console.print(text_table(pages.decisions(result), "what was decided"))
+    title, texts = inference.texts(found)
+    show(console, texts, title)
+    for sentence in (inference.ERROR, *found.model.meaning):
+        console.print(sentence, highlight=False, markup=False)
+    scores = inference.predictions(found)
+    if scores is not None:
+        show(console, scores)
+    for sentence in inference.compared(found):
+        console.print(sentence, highlight=False)
+    show(console, inference.decisions(found), "what was decided")
     stages = ", ".join(f"{name} {value:.1f} s" for name, value in result.account.seconds.items())
     console.print(stages, highlight=False)
-
-
-def _model(
-    data: Path,
-    target: str | None,
-    model: str,
-    features: str,
-    categorical: str | None,
-    classes: tuple[str, str] | None,
-    prior_scale: float,
-) -> inference.Model:
-    if not data.exists():
-        raise FileNotFoundError(f"no such file: --data {data}")
-    if model == "logistic":
-        table = tables.read(data, target, features, categorical, classes)
-        return inference.logistic(table, prior_scale)
-    if data.suffix == ".npz" or target is None:
-        raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
-    return inference.linear(inference.read_numeric(data, target), prior_scale)

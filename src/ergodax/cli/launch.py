@@ -27,9 +27,9 @@ def launch(
 ) -> int:
     """Start a command several times as the processes of one run, and again if one is lost.
 
-    Each process finds its number in its environment, where ergodax.distributed.start() and
-    `ergodax run` look for it. A process that is killed or fails ends the others, and all are
-    started again; a program that samples with checkpoint= and resume=True then goes on where it
+    Each process finds its number in its environment, where ergodax.distributed.start() looks for
+    it. A process that is killed or fails ends the others, and all are started again; a program
+    that samples with a Checkpoint(resume=True) then goes on where it
     was.
 
     Exit status: that of the command, 128 + n if signal n ended it, 2 wrong use.

@@ -9,11 +9,8 @@ from rich.markup import escape
 
 from ergodax import __version__
 from ergodax.cli.advise import advise
-from ergodax.cli.compare import compare
-from ergodax.cli.gallery import gallery
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
-from ergodax.cli.run import run_app
 from ergodax.cli.topics import topics
 from ergodax.cli.verify import verify_app
 from ergodax.driver.processes import ProcessFailed, ProcessLost
@@ -28,17 +25,14 @@ app = App(
     command has an example in its help, --json to print one JSON document, and --output for the
     folder of its files.
 
-    Example: ergodax run digits
+    Example: ergodax infer --data digits --classes 3 8
     """,
 )
-app.command(run_app)
 app.command(infer)
 app.command(advise)
 app.command(verify_app)
-app.command(compare)
 app.command(topics)
 app.command(launch)
-app.command(gallery)
 
 
 USE = (

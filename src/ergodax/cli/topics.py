@@ -8,7 +8,7 @@ import pandas as pd
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.apps import report
+from ergodax import report
 from ergodax.cli.options import Json, Output, folder, tell_files, tell_json
 from ergodax.cli.show import text_table
 

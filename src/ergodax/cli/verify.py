@@ -10,12 +10,9 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from ergodax import verify
-from ergodax.apps import verification_files as files
-from ergodax.apps import verification_pages as pages
-from ergodax.apps import verification_pictures as pictures
-from ergodax.apps import verification_subjects as subjects
+from ergodax.cli import subjects
+from ergodax.cli import user_files as files
 from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
-from ergodax.cli.show import text_table
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify import Report
 
@@ -94,6 +91,9 @@ def recipe(
     tolerance
         Of the residual, relative to the terms that cancel in it.
     """
+    from ergodax.report import verification
+    from ergodax.report import verification_pictures as pictures
+
     place = None if options.output is None else folder(options.output)
     target = subjects.target_of(options.target or subjects.DEFAULT_TARGET)
     if not (position or isinstance(target, AnalyticTarget)):
@@ -114,7 +114,7 @@ def recipe(
     report = at(position=subjects.position_of(position))
     draw = lambda: pictures.residuals(report, lambda states: at(points=states))  # noqa: E731
     title, settings = _of(options, recipe=name)
-    found = pages.of_recipe(report, title, settings | noise)
+    found = verification.of_recipe(report, title, settings | noise)
     return _tell(found, options, place, draw)
 
 
@@ -159,6 +159,9 @@ def kernel(
     tolerance
         The coarsest resolution at which a limit is called right, in posterior sd.
     """
+    from ergodax.report import verification
+    from ergodax.report import verification_pictures as pictures
+
     place = None if options.output is None else folder(options.output)
     subject = subjects.kernel_of(name, options.target, options.temperature, noise, prepare)
     with files.blaming():
@@ -168,7 +171,7 @@ def kernel(
             num_draws=num_draws, tolerance=tolerance,
         )  # fmt: skip
     title, settings = _of(options, kernel=name)
-    found = pages.of_kernel(report, title, settings | {"noise": noise})
+    found = verification.of_kernel(report, title, settings | {"noise": noise})
     return _tell(found, options, place, lambda: pictures.biases(report))
 
 
@@ -181,14 +184,17 @@ def _of(options: VerifyOptions, **subject: str) -> tuple[str, dict[str, Any]]:
 
 
 def _tell(
-    found: pages.Found,
+    found: Any,
     options: VerifyOptions,
     place: Path | None,
     draw: Callable[[], tuple[Any, str]],
 ) -> int:
     """Print what was found, write the files if they are wanted, and return the exit status."""
+    from ergodax.cli.show import show
+    from ergodax.report import verification
+
     console = Console(stderr=options.json)
-    paths = {} if place is None else pages.write(place, found, draw())
+    paths = {} if place is None else verification.write(place, found, draw())
     if options.json:
         tell_json(found.facts, paths)
     else:
@@ -197,6 +203,7 @@ def _tell(
             style = "green" if found.ok else "red"
             console.print(sentence, style=style, highlight=False, markup=False)
         for head, texts in found.texts.items():
-            console.print("", text_table(texts, head))
+            console.print()
+            show(console, texts, head)
     tell_files(console, paths)
     return 0 if found.ok else 1

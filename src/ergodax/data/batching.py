@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from ergodax.checks import whole_number
 from ergodax.data.permutation import Permutation, scale_bits
 
 
@@ -49,10 +50,7 @@ class Batching(eqx.Module):
             TypeError: batch_size is not an integer.
             ValueError: batch_size is out of range.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
-            raise TypeError(f"batch_size must be an integer, not {batch_size!r}. Try 100.")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
+        whole_number("batch_size", batch_size, hint="Try 100.")
         if batch_size > num_rows:
             raise ValueError(
                 f"batch_size={batch_size} is larger than the data, which have {num_rows} rows. "

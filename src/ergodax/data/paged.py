@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt32
 
+from ergodax.checks import whole_number
 from ergodax.data.memory import room
 from ergodax.data.pages import MOST_PAGES, Pages, equal_pages
 from ergodax.data.reader import Ranges, Reader, check_finite, delivered
@@ -146,11 +147,7 @@ def checked_count(value: Any, name: str, most: int) -> int:
         TypeError: not an integer.
         ValueError: out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}.")
-    if not 1 <= value <= most:
-        raise ValueError(f"{name} must lie in [1, {most}], not {value}.")
-    return int(value)
+    return whole_number(name, value, below=most + 1)
 
 
 def as_dtype(row: PyTree, dtype: Any) -> PyTree:

@@ -48,6 +48,17 @@ class BiasReport:
         bound = (self.table["bias"].abs() + errors * self.table["bias_error"]) / scale
         return float(bound.max()) * (self.ratio if coarse else 1.0)
 
+    def of(self, function: Callable[[PyTree], PyTree]) -> "BiasReport":
+        """The same of a function of what was looked at.
+
+        Args:
+            function: draws, leaves with leading axes chains and draws, -> any such tree; by NumPy.
+        """
+        position = {run: function(draws) for run, draws in self.samples.position.items()}
+        samples = Samples(position, self.samples.info, self.samples.final_state)
+        table = _table(samples, 1.0 / (self.ratio - 1.0))
+        return dataclasses.replace(self, table=table, samples=samples)
+
     def __str__(self) -> str:
         """The table, under a line that says what was compared."""
         head = f"{self.coarse:g} against {self.fine:g}; {self.evaluations:,} gradient evaluations"

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import stats
 
 from ergodax.driver.draws import columns, effective_size, positions_of, standard_error
 from ergodax.driver.samples import Samples
@@ -213,7 +213,7 @@ def _measured(
     name: str, series: Float[np.ndarray, "chains draws"], expected: Any, chance: float
 ) -> Temperature:
     error, size = float(standard_error(series)), float(effective_size(series))
-    margin = float(error * stats.t.isf(0.5 * chance, max(size - 1.0, 1.0)))
+    margin = float(error * scipy.stats.t.isf(0.5 * chance, max(size - 1.0, 1.0)))
     return Temperature(name, float(series.mean()), error, float(expected), margin)
 
 

@@ -1,19 +1,23 @@
-"""Where the chains start."""
+"""Where the chains start, and how many they are."""
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.driver.traced import one_of
 
 
-def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int) -> PyTree:
+def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int | None) -> PyTree:
     """The first positions of all chains, with a leading chain axis.
 
     Args:
         position: one position for all chains, or None.
         positions: one position each, with a leading chain axis, or None.
-        num_chains: how many.
+        num_chains: how many; None for as many as there are positions, or one.
 
     Raises:
         ValueError: both or neither of position and positions, or a wrong leading axis.
@@ -21,24 +25,93 @@ def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int) ->
     if (position is None) == (positions is None):
         raise ValueError(
             "pass either position, the start of every chain, or positions, with a leading "
-            "chain axis."
+            "chain axis, or state, the final state of another run."
         )
     if positions is None:
-        one = tree.freeze(position)
+        one, count = tree.freeze(position), 1 if num_chains is None else num_chains
         # By NumPy, which compiles nothing.
-        rows = lambda x: np.broadcast_to(np.asarray(x), (num_chains, *x.shape))  # noqa: E731
+        rows = lambda x: np.broadcast_to(np.asarray(x), (count, *x.shape))  # noqa: E731
         frozen = jax.tree.map(lambda x: jax.device_put(rows(x)), one)
     else:
         frozen = tree.freeze(positions, "positions")
-        for path, leaf in jax.tree_util.tree_leaves_with_path(frozen):
-            if leaf.ndim == 0 or leaf.shape[0] != num_chains:
-                raise ValueError(
-                    f"positions{jax.tree_util.keystr(path)} must have a leading axis of length "
-                    f"num_chains={num_chains}, but its shape is {leaf.shape}. Pass num_chains= as "
-                    "many as there are, or position= for one start of all."
-                )
+        count_chains(frozen, "positions", num_chains)
     if not tree.known_finite(frozen):
         raise ValueError(
             "the position has entries that are NaN or infinite; start at a finite one."
         )
     return frozen
+
+
+def states_of_chains(kernel: Any, key: Any, state: Any) -> Any:
+    """The states that the chains go on from, with a leading chain axis.
+
+    Args:
+        kernel: that is to go on.
+        key: of the run.
+        state: the final state of another run.
+
+    Raises:
+        TypeError: not a state.
+        ValueError: the state of another kernel, without a chain axis, or not finite.
+    """
+    position = getattr(state, "position", None)
+    if position is None or not jax.tree.leaves(position):
+        raise TypeError(
+            f"state must be the final state of a run, such as samples.final_state, not {state!r}. "
+            "To start at a position, pass position= or positions=."
+        )
+    count_chains(state, "state", None)
+    wanted = eqx.filter_eval_shape(kernel.init, key, one_of(position))
+    if jax.tree.structure(wanted) != jax.tree.structure(state):
+        raise ValueError(
+            "state is not such as this kernel's init makes: it has other parts. Pass the kernel "
+            "that it is from; its step size and the like may be others. A state read from a file "
+            "does not have the rows of a stream: there, begin at its position by positions=."
+        )
+    pairs = zip(jax.tree_util.tree_leaves_with_path(wanted), jax.tree.leaves(state), strict=True)
+    for (path, one), leaf in pairs:
+        if (one.shape, one.dtype) != (leaf.shape[1:], leaf.dtype):
+            raise ValueError(
+                f"state{jax.tree_util.keystr(path)} has dtype {leaf.dtype} and shape {leaf.shape}, "
+                f"but this kernel needs {one.dtype} and (chains, *{one.shape}). Pass the kernel "
+                "that the state is from."
+            )
+    if not tree.known_finite(position):
+        raise ValueError("state.position has entries that are NaN or infinite.")
+    return state
+
+
+def count_chains(batched: PyTree, name: str, num_chains: int | None) -> int:
+    """How many chains a tree with a leading chain axis is of.
+
+    Args:
+        batched: the tree.
+        name: what to call the argument in an error.
+        num_chains: how many there should be, or None.
+
+    Raises:
+        ValueError: another number, or not one number for all arrays.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(batched)
+    for path, leaf in leaves:
+        count = num_chains if num_chains is not None else (np.shape(leaves[0][1]) or (0,))[0]
+        if np.ndim(leaf) == 0 or np.shape(leaf)[0] != count or not count:
+            wanted = f"num_chains={num_chains}" if num_chains is not None else "one for each chain"
+            raise ValueError(
+                f"{name}{jax.tree_util.keystr(path)} must have a leading axis of length "
+                f"{wanted}, but its shape is {np.shape(leaf)}. Leave num_chains out, or pass "
+                "position= for one start of all."
+            )
+    return np.shape(leaves[0][1])[0]
+
+
+def first_step(states: Any) -> int:
+    """The number of the first step: how many the states have taken, 0 where they don't say.
+
+    Args:
+        states: with a leading chain axis.
+    """
+    steps = getattr(states, "step", None)
+    if not eqx.is_array(steps) or np.ndim(steps) != 1 or np.asarray(steps).dtype.kind != "i":
+        return 0
+    return int(np.max(np.asarray(steps)))

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ergodax.data.block import errors_of_reading
 from ergodax.driver import loop
 from ergodax.driver.processes import Alone
+from ergodax.driver.traced import traced_kernel
 from ergodax.haste import runs_are_short
 
 
@@ -18,7 +20,7 @@ class OnOneDevice:
 
     Args:
         kernel: the kernel.
-        collect: what is stored of a position.
+        collect: the function of a position that is stored; None for the position itself.
 
     Attributes:
         processes: that the run is shared by.
@@ -27,15 +29,24 @@ class OnOneDevice:
 
     processes, part = Alone(), ""
 
-    def __init__(self, kernel: Any, collect: Callable) -> None:
+    def __init__(self, kernel: Any, collect: Callable | None) -> None:
         self.kernel, self.collect = kernel, collect
 
-    def start(self, key: Any, positions: PyTree) -> tuple:
-        """See `loop.first_states`."""
+    def start(self, key: Any, positions: PyTree, states: PyTree = None) -> tuple:
+        """Keys and first states of all chains, and zeros in the shape of a draw of each.
+
+        Where there are states, they are the first ones.
+        """
+        kernel = traced_kernel(self.kernel, key, positions)
         with errors_of_reading():
-            keys, states, row, way = loop.start(self.kernel, self.collect, key, positions)
-        self.step, self.programs = loop.Step(self.kernel, way), loop.PROGRAMS[way.small]
-        return keys, states, row
+            if states is None:
+                keys, infos, states, way = loop.start(kernel, key, positions)
+            else:
+                states = jax.tree.map(jnp.asarray, states)
+                keys, infos, way = loop.go_on(kernel, key, states)
+        self.step, self.programs = loop.Step(kernel, way), loop.PROGRAMS[way.small]
+        self.stored = loop.stored_of(self.collect, states)
+        return keys, states, (loop.zeros_of(self.stored, states, keys.shape[0]), infos)
 
     def advance(self, *where: Any) -> tuple:
         """See `loop.take_steps`."""
@@ -44,7 +55,7 @@ class OnOneDevice:
     def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
         """See `loop.make_draws`."""
         draw = self.programs.draw_in_haste if runs_are_short() else self.programs.draw
-        return jax.block_until_ready(draw((self.step, self.collect, stretch), buffer))
+        return jax.block_until_ready(draw((self.step, self.stored, stretch), buffer))
 
     def replay(self, *where: Any) -> tuple:
         """See `loop.retrace`."""

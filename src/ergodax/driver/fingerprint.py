@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax import tree
 from ergodax.data.block import blocks_of
 from ergodax.errors import CheckpointError
 
@@ -17,7 +18,9 @@ PROGRAM = "the program of a step (model, sampler or library)"
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def fingerprint(kernel: Any, collect: Callable, start: tuple, **counts: int) -> dict[str, str]:
+def fingerprint(
+    kernel: Any, collect: Callable | None, keys: Any, states: PyTree, **counts: int
+) -> dict[str, str]:
     """Digests of all that the draws depend on.
 
     The model is told by the traced program of one step, which contains every function it calls,
@@ -25,17 +28,18 @@ def fingerprint(kernel: Any, collect: Callable, start: tuple, **counts: int) -> 
 
     Args:
         kernel: the kernel.
-        collect: what is stored of a position.
-        start: keys and first states, with a leading chain axis; zeros like a draw.
+        collect: the function of a position that is stored; None for the position itself.
+        keys: of the chains.
+        states: the first ones, with a leading chain axis.
         counts: numbers by name that must not change.
     """
-    keys, states, _ = start
     parts = {name: str(value) for name, value in counts.items()}
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
 
     def step(kernel: Any, key: Any, state: Any) -> Any:
         state, info = kernel.step(key, state)
-        return state, info, collect(state.position)
+        position = tree.thaw(state.position)
+        return state, info, position if collect is None else collect(position)
 
     closed = eqx.filter_make_jaxpr(step)(kernel, *one)[0]
     parts[PROGRAM] = _digest(ADDRESS.sub("", str(closed.jaxpr)).encode())

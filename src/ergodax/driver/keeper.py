@@ -1,6 +1,9 @@
 """What of a run goes to disk: its draws as they come, and from time to time where it stands."""
 
 import contextlib
+import dataclasses
+import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,34 +17,74 @@ from ergodax.errors import CheckpointError, StorageError
 FILE, DRAWS = "checkpoint", "draws.zarr"  # in the folder of checkpoints
 
 
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where a run is kept on disk, for `sample(checkpoint=)`.
+
+    `Checkpoint("run")` keeps the state of the run and its draws in the folder `run`. With
+    `resume=True` the same call goes on with the run that is there, to the same draws that it would
+    have made uninterrupted, or begins one if there is none; num_steps may be more than it was.
+    `Checkpoint(store="draws")` keeps the draws alone: they outlive a kill, but the run can't be
+    resumed.
+
+    Args:
+        folder: for the state of the run, and for its draws where `store` is not given.
+        every: seconds between two times of saving draws and state.
+        store: a folder for the draws (Zarr), which go there as they come; `Samples.load` reads it
+            at any time, after a kill as well.
+        resume: go on with the run in `folder`, if there is one.
+
+    Raises:
+        TypeError: a folder that is not a path, or `every` not a number.
+        ValueError: no folder at all, `resume` without `folder`, or `every` not positive.
+    """
+
+    folder: str | Path | None = None
+    _: dataclasses.KW_ONLY
+    every: float = 10.0
+    store: str | Path | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        for name, path in (("folder", self.folder), ("store", self.store)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise TypeError(f"{name} must be a path, not {path!r}. Try folder='run'.")
+        if self.folder is None and self.store is None:
+            raise ValueError("Checkpoint needs a folder, or store=, the folder of the draws alone.")
+        if self.resume and self.folder is None:
+            raise ValueError("resume=True needs folder=, that of the run to go on with.")
+        if isinstance(self.every, bool) or not isinstance(self.every, int | float):
+            raise TypeError(f"every must be a number of seconds, not {self.every!r}. Try 10.")
+        if not self.every > 0:
+            raise ValueError(f"every must be positive, not {self.every!r}. Try 10.")
+
+
 class Keeper:
     """The folders of one run.
 
     Args:
-        draws: the folder of draws, or None.
-        folder: the folder of checkpoints, or None; its draws are inside where `draws` is None.
-        resume: whether to go on from what is there.
-        every: seconds between two times of saving.
+        given: what is to be kept, or None.
         part: the folder, inside of these, of one of several processes; empty for the only one.
 
     Raises:
-        ValueError: resume without a folder of checkpoints.
+        TypeError: not a Checkpoint.
         CheckpointError: there is a run already and resume is False, or it is one of more or fewer
             processes.
     """
 
-    def __init__(
-        self,
-        draws: str | Path | None,
-        folder: str | Path | None,
-        resume: bool,
-        every: float,
-        part: str = "",
-    ) -> None:
-        if resume and folder is None:
-            raise ValueError("resume=True needs checkpoint=, the folder of the run to go on with.")
-        if not every > 0:
-            raise ValueError(f"save_every must be positive, not {every!r}. Try 10.")
+    def __init__(self, given: Any, part: str = "") -> None:
+        if isinstance(given, str | os.PathLike):
+            path = os.fspath(given)
+            raise TypeError(
+                f"checkpoint must be an ex.Checkpoint, not {given!r}. Try "
+                f"checkpoint=ex.Checkpoint({path!r}), or ex.Checkpoint({path!r}, resume=True)."
+            )
+        if not isinstance(given, Checkpoint | None):
+            raise TypeError(f"checkpoint must be an ex.Checkpoint, not {given!r}.")
+        folder, draws = (given.folder, given.store) if given is not None else (None, None)
+        self.resume = given is not None and given.resume
+        self.every = given.every if given is not None else math.inf
         for place, own in ((folder, FILE), (draws, "zarr.json")):
             if place is not None:
                 _check_parts(Path(place), own, part)
@@ -50,10 +93,9 @@ class Keeper:
         self.draws = Path(draws) if draws is not None else inside
         if self.draws is not None:
             self.draws = self.draws / part
-        self.resume, self.every = resume, every
         self.saved = time.monotonic()
         there = [path for path in (self.file, self.draws) if path is not None and path.exists()]
-        if there and not resume:
+        if there and not self.resume:
             advice = "pass resume=True to go on with it, or " if self.file is not None else ""
             raise CheckpointError(
                 f"{there[0]} is there already; {advice}choose another folder, or remove it."

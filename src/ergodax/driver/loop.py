@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import one_kernel, tree
 from ergodax.data.block import attach, detach
+from ergodax.driver.traced import one_of, traced
 from ergodax.driver.ways import Way, fill_in_turn, over_chains, way_of
 from ergodax.haste import in_haste
 
@@ -26,42 +28,81 @@ Collect = Callable[[PyTree], PyTree]
 
 
 def first_states(
-    kernel: Any,
-    collect: Collect,
-    key: PRNGKeyArray,
-    positions: PyTree,
-    first: int | Int[Array, ""] = 0,
+    kernel: Any, key: PRNGKeyArray, positions: PyTree, first: int | Int[Array, ""] = 0
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
-    """The key and first state of each chain, and zeros in the shape of one draw of all chains.
+    """The key of each chain, zeros in the shape of the Info of all chains, and the first states.
 
     Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
     leading chain axis, that of chain `first` at its head. Finding the shapes here, in the compiled
     program, saves tracing the kernel anew in each run.
     """
     num_chains = jax.tree.leaves(positions)[0].shape[0]
-    each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
     key_init, key_run = jax.random.split(key)
-    keys = each(key_run, chains)
-    states = over_chains(kernel.init, num_chains)(each(key_init, chains), positions)
+    keys = _of_chains(key_init, num_chains, first)
+    states = over_chains(kernel.init, num_chains)(keys, positions)
+    return *_keys_and_infos(kernel, key_run, states, first), states
+
+
+def next_keys(
+    kernel: Any, key: PRNGKeyArray, states: PyTree, first: int | Int[Array, ""] = 0
+) -> tuple[Key[Array, " chains"], PyTree]:
+    """The keys and zeros of `first_states`, where there are states to go on from."""
+    return _keys_and_infos(kernel, jax.random.split(key)[1], states, first)
+
+
+def _keys_and_infos(
+    kernel: Any, key_run: PRNGKeyArray, states: PyTree, first: int | Int[Array, ""]
+) -> tuple[Key[Array, " chains"], PyTree]:
+    num_chains = jax.tree.leaves(states.position)[0].shape[0]
+    keys = _of_chains(key_run, num_chains, first)
     one = jax.tree.map(lambda x: x[0], states)
-    shapes = _row_shapes(kernel, collect, keys[0], one)
-    rows = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
-    return keys, states, rows
+    shapes = jax.eval_shape(lambda s: _first(kernel, keys[0], s)[1], one)
+    infos = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
+    return keys, infos
+
+
+def _of_chains(key: PRNGKeyArray, num_chains: int, first: Any) -> Key[Array, " chains"]:
+    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, chains)
 
 
 def start_all(
-    kernel: Any, collect: Collect, key: PRNGKeyArray, positions: PyTree
+    kernel: Any, key: PRNGKeyArray, positions: PyTree
 ) -> tuple[Key[Array, " chains"], PyTree, PyTree, Way]:
     """What `first_states` returns, and the way of the steps, found here once for a program."""
-    keys, states, rows = first_states(kernel, collect, key, positions)
-    return keys, states, rows, way_of_steps(kernel, keys, states)
+    keys, infos, states = first_states(kernel, key, positions)
+    return keys, infos, states, way_of_steps(kernel, keys, states)
+
+
+def go_on_all(
+    kernel: Any, key: PRNGKeyArray, states: PyTree
+) -> tuple[Key[Array, " chains"], PyTree, Way]:
+    """What `next_keys` returns, and the way of the steps."""
+    keys, infos = next_keys(kernel, key, states)
+    return keys, infos, way_of_steps(kernel, keys, states)
+
+
+def stored_of(collect: Collect | None, states: PyTree) -> Collect:
+    """The function of a frozen position that gives what is stored of it, a tree of arrays.
+
+    Args:
+        collect: a user's function of the position; None for the position itself.
+        states: of all chains.
+    """
+    if collect is None:
+        return _itself
+    return traced(eqx.Partial(_collected, collect), one_of(states.position))
+
+
+def zeros_of(stored: Collect, states: PyTree, num_chains: int) -> PyTree:
+    """Zeros in the shape of what is stored of the positions of so many chains."""
+    shapes = eqx.filter_eval_shape(stored, one_of(states.position))
+    return jax.tree.map(lambda s: np.zeros((num_chains, *s.shape), s.dtype), shapes)
 
 
 def way_of_steps(kernel: Any, keys: Key[Array, " chains"], states: PyTree) -> Way:
     """See `way_of`, for as many chains as there are states."""
-    key, state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
-    return way_of(_first, (kernel, key, state), keys.shape[0])
+    return way_of(_first, (kernel, *one_of((keys, states))), keys.shape[0])
 
 
 class Step(eqx.Module):
@@ -161,7 +202,7 @@ def make_draws(
         The states after, the buffer with the new rows, and whether each chain went well: finite,
         and no step infeasible.
     """
-    step, collect, stretch = what
+    step, stored, stretch = what
     first, thin = stretch.first, stretch.thin
 
     def chain(given: tuple, buffer: PyTree, *number: Any) -> Any:
@@ -176,7 +217,7 @@ def make_draws(
                 state, fine = _steps(step, key, blocks, state, begin, last - begin)
                 well = well & fine
             state, info = step(jax.random.fold_in(key, last), blocks, state)
-            row = _collected(collect, state), info
+            row = stored(state.position), info
             place = *number, stretch.offset + k
             buffer = jax.tree.map(lambda b, x: b.at[place].set(x), buffer, row)
             return state, buffer, _still(well, info)
@@ -258,19 +299,20 @@ def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, 
 
 LEVEL = 2
 start = in_haste(start_all)
+go_on = in_haste(go_on_all)
 PROGRAMS = programs(take_steps, make_draws, retrace)
-
-
-def _row_shapes(kernel: Any, collect: Collect, key: PRNGKeyArray, state: Any) -> PyTree:
-    return jax.eval_shape(lambda s: (_collected(collect, s), _first(kernel, key, s)[1]), state)
 
 
 def _first(kernel: Any, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
     return _step(kernel, key, *detach(state))
 
 
-def _collected(collect: Collect, state: Any) -> PyTree:
-    return tree.hide(collect(tree.thaw(state.position)))
+def _itself(position: PyTree) -> PyTree:
+    return tree.hide(tree.thaw(position))
+
+
+def _collected(collect: Collect, position: PyTree) -> PyTree:
+    return tree.hide(collect(tree.thaw(position)))
 
 
 @eqx.filter_jit

@@ -24,6 +24,7 @@ from ergodax.driver import loop
 from ergodax.driver.meshes import CHAINS, checked_mesh
 from ergodax.driver.parts import name_of
 from ergodax.driver.processes import Alone, Together, watched
+from ergodax.driver.traced import traced_kernel
 from ergodax.driver.ways import Way
 from ergodax.haste import in_haste
 
@@ -35,7 +36,7 @@ class OnMesh:
 
     Args:
         kernel: the kernel.
-        collect: what is stored of a position.
+        collect: the function of a position that is stored; None for the position itself.
         mesh: of devices, axes "chains" and perhaps "data".
         num_chains: a multiple of the devices along "chains".
 
@@ -44,27 +45,40 @@ class OnMesh:
         part: the name of this process's part of the stored run; empty for the whole.
     """
 
-    def __init__(self, kernel: Any, collect: Callable, mesh: Any, num_chains: int) -> None:
+    def __init__(self, kernel: Any, collect: Callable | None, mesh: Any, num_chains: int) -> None:
         self.mesh = checked_mesh(mesh, kernel, num_chains)
         self.num_chains = num_chains
         self.chains = NamedSharding(self.mesh, EACH)
         self.several = self.mesh.is_multi_process
         self.processes = Together() if self.several else Alone()
-        self.first, end = _range(self.chains, num_chains)
-        own = name_of(self.processes.number, self.first, end, num_chains)
+        self.first, self.end = _range(self.chains, num_chains)
+        own = name_of(self.processes.number, self.first, self.end, num_chains)
         self.part = own if self.several else ""
         self.kernel, self.collect = kernel, collect
-        self.placed = self._placed(kernel), self._placed(collect)
 
-    def start(self, key: Any, positions: PyTree) -> tuple:
-        """See `loop.first_states`; every process has all positions."""
-        given = {"seed": jax.random.key_data(key), "start": positions, "kernel": self.kernel}
+    def start(self, key: Any, positions: PyTree, states: PyTree = None) -> tuple:
+        """Keys and first states of all chains, and zeros in the shape of a draw of each of its own.
+
+        Every process has all positions. Where there are states, they are the first ones; each
+        process has those of its own chains.
+        """
+        given = {"seed": jax.random.key_data(key), "kernel": self.kernel}
+        given |= {"start": positions} if states is None else {}
         self.processes.alike(_digests(given), num_chains=self.num_chains)
-        each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
+        kernel = self._placed(traced_kernel(self.kernel, key, positions))
+        key = self._placed(key)
         with watched():
-            begun, way = _start(self.mesh, *self.placed, self._placed(key), each)
-        self.step, self.programs = loop.Step(self.placed[0], way), PROGRAMS[way.small]
-        return begun
+            if states is None:
+                each = jax.tree.map(lambda x: self._at(x, self.chains), positions)
+                (keys, infos, states), way = _start(self.mesh, kernel, key, each)
+            else:
+                states = self.put(states)
+                (keys, infos), way = _go_on(self.mesh, kernel, key, states)
+        self.step, self.programs = loop.Step(kernel, way), PROGRAMS[way.small]
+        stored = loop.stored_of(self.collect, states)
+        self.stored = self._placed(stored)
+        zeros = loop.zeros_of(stored, states, self.end - self.first)
+        return keys, states, (zeros, self.mine(infos))
 
     def advance(self, *where: Any) -> tuple:
         """See `loop.take_steps`."""
@@ -81,7 +95,7 @@ class OnMesh:
         chains = s.keys, s.blocks, s.states
         numbers = self._placed((s.first, s.count, s.thin, s.taken, s.offset))
         with watched():
-            what = self.mesh, self.step, self.placed[1], chains, numbers
+            what = self.mesh, self.step, self.stored, chains, numbers
             out = jax.block_until_ready(self.programs.draw(what, buffer))
         return self._checked(*out)
 
@@ -197,17 +211,30 @@ def _agreed(mesh: Mesh, states: Any, well: Bool[Array, " chains"]) -> Bool[Array
 
 
 @in_haste
-def _start(
-    mesh: Mesh, kernel: Any, collect: Callable, key: Any, positions: PyTree
-) -> tuple[tuple, Way]:
+def _start(mesh: Mesh, kernel: Any, key: Any, positions: PyTree) -> tuple[tuple, Way]:
     def local(fixed: tuple, positions: PyTree) -> tuple:
-        kernel, collect, key = fixed
+        kernel, key = fixed
         first = lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
-        return loop.first_states(kernel, collect, key, positions, first)
+        return loop.first_states(kernel, key, positions, first)
 
-    begun = _on_devices(mesh, local, (kernel, collect, key), positions)
+    keys, infos, states = _on_devices(mesh, local, (kernel, key), positions)
+    return (keys, infos, states), _way(mesh, kernel, keys, states)
+
+
+@in_haste
+def _go_on(mesh: Mesh, kernel: Any, key: Any, states: PyTree) -> tuple[tuple, Way]:
+    def local(fixed: tuple, states: PyTree) -> tuple:
+        first = lax.axis_index(CHAINS) * jax.tree.leaves(states.position)[0].shape[0]
+        kernel, key = fixed
+        return loop.next_keys(kernel, key, states, first)
+
+    keys, infos = _on_devices(mesh, local, (kernel, key), states)
+    return (keys, infos), _way(mesh, kernel, keys, states)
+
+
+def _way(mesh: Mesh, kernel: Any, keys: Any, states: PyTree) -> Way:
     alone = mesh.shape[DATA] == 1  # else the devices talk within a step
-    return begun, loop.way_of_steps(kernel, *begun[:2]) if alone else Way()
+    return loop.way_of_steps(kernel, keys, states) if alone else Way()
 
 
 def _take_steps(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
@@ -220,15 +247,15 @@ def _take_steps(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> t
 
 
 def _make_draws(what: tuple, buffer: PyTree) -> tuple:
-    mesh, step, collect, chains, numbers = what
+    mesh, step, stored, chains, numbers = what
 
     def local(fixed: tuple, chains: tuple) -> tuple:
-        step, collect, numbers = fixed
+        step, stored, numbers = fixed
         stretch = loop.Stretch(*chains[0], *numbers)
-        states, buffer, well = loop.make_draws((step, collect, stretch), chains[1])
+        states, buffer, well = loop.make_draws((step, stored, stretch), chains[1])
         return states, buffer, well, _agreed(mesh, states, well)
 
-    return _on_devices(mesh, local, (step, collect, numbers), (chains, buffer))
+    return _on_devices(mesh, local, (step, stored, numbers), (chains, buffer))
 
 
 def _retrace(mesh: Mesh, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:

@@ -40,6 +40,22 @@ def mesh(chains: int | None = None, data: int = 1) -> Mesh:
     return Mesh(np.array(devices[: chains * data]).reshape(chains, data), (CHAINS, DATA))
 
 
+def chains_of_all(mesh: Any, own: int) -> int:
+    """How many chains all processes of a mesh have.
+
+    Args:
+        mesh: of devices; None or a wrong one is that of this process alone.
+        own: the chains of this process.
+    """
+    if not isinstance(mesh, Mesh) or CHAINS not in mesh.axis_names or not mesh.is_multi_process:
+        return own
+    owners = np.vectorize(lambda device: device.process_index)(mesh.devices)
+    owners = owners.T if mesh.axis_names[0] == DATA else owners
+    owners = owners.reshape(mesh.shape[CHAINS], -1)
+    mine = (owners == jax.process_index()).any(axis=1).sum()
+    return own * len(owners) // int(mine)
+
+
 def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:
     """A user's mesh, with all axes left to the compiler, if the run fits on it.
 

@@ -166,8 +166,8 @@ def watched() -> Iterator[None]:
             raise
         raise ProcessLost(
             "another process of this run has ended or can't be reached. Start all of them again; "
-            "with checkpoint= and resume=True they go on to the same draws. The connection "
-            f"says: {str(error).splitlines()[0]}"
+            "with checkpoint=ex.Checkpoint(folder, resume=True) they go on to the same draws. The "
+            f"connection says: {str(error).splitlines()[0]}"
         ) from error
 
 

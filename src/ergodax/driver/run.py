@@ -63,23 +63,29 @@ class Run:
 
     Args:
         where: the run lives: an OnOneDevice or an OnMesh.
-        start: keys and first states of all chains, and zeros in the shape of a draw of them all.
+        start: keys and first states of all chains, and zeros in the shape of a draw of each of
+            this process's.
         plan: how long.
         keeper: what goes to disk.
+        first: the number of the first step, which its key follows from.
     """
 
-    def __init__(self, where: Any, start: tuple, plan: Plan, keeper: Keeper) -> None:
+    def __init__(
+        self, where: Any, start: tuple, plan: Plan, keeper: Keeper, first: int = 0
+    ) -> None:
         self.where, self.plan, self.keeper = where, plan, keeper
         self.processes = where.processes
         self.keys, states, row = start
+        self.first = first
         self.done = 0  # steps of each chain, burn-in included
         self.clock = Clock(min(SECONDS_TO_A_CHUNK, keeper.every))
         self.identity: dict[str, str] = {}
         if keeper.file is not None or self.processes.count > 1:
             counts = {"thin": plan.thin, "burn_in": plan.burn_in}
+            counts |= {"first step": first} if first else {}
             with self.processes.together():
                 self.identity = fingerprint(
-                    where.kernel, where.collect, where.mine(start), **counts
+                    where.kernel, where.collect, *where.mine((self.keys, states)), **counts
                 )
         self.processes.alike(self.identity, num_steps=plan.num_steps, kept=keeper.kinds)
         keeper.settle(self.processes)
@@ -88,8 +94,7 @@ class Run:
                 compare(self.identity, keeper.facts()["fingerprint"], keeper.file)
             self.feed = Feed(where, states)
             self.states = detach(states)[1]
-            mine = where.mine(row)
-            self.records = Records(where, mine, plan.num_draws, keeper.open(mine))
+            self.records = Records(where, row, plan.num_draws, keeper.open(row))
             if keeper.resumes:
                 self._go_on()
             elif keeper.active:
@@ -174,7 +179,7 @@ class Run:
         before = self.states
         with self.clock.timing(count):
             self.states, well = self.where.advance(
-                self.keys, self.feed.rows, before, jnp.int32(self.done), jnp.int32(count)
+                self.keys, self.feed.rows, before, self._number(), jnp.int32(count)
             )
         self._check(before, well, count)
         self.done += count
@@ -184,10 +189,10 @@ class Run:
         """Make draws; `taken` steps of the first have been taken."""
         before, count = self.states, draws * self.plan.thin - taken
         thin = None if self.plan.thin == 1 else jnp.int32(self.plan.thin)
-        numbers = (self.done - taken, draws, taken, self.records.filled)
-        first, how_many, begun, offset = (jnp.int32(n) for n in numbers)
+        numbers = (draws, taken, self.records.filled)
+        how_many, begun, offset = (jnp.int32(n) for n in numbers)
         stretch = loop.Stretch(
-            self.keys, self.feed.rows, before, first, how_many, thin, begun, offset
+            self.keys, self.feed.rows, before, self._number(-taken), how_many, thin, begun, offset
         )
         with self.clock.timing(count):
             self.states, self.records.buffer, well = self.where.draw(stretch, self.records.buffer)
@@ -196,12 +201,16 @@ class Run:
         self.done += count
         self.feed.taken(self.states, count)
 
+    def _number(self, more: int = 0) -> Any:
+        """The number of the next step, which its key follows from."""
+        return jnp.int32(self.first + self.done + more)
+
     def _check(self, before: PyTree, well: Any, count: int, taken: int | None = None) -> None:
         """Stop at a chain that did not go well; find the step by taking them again."""
         failed = np.flatnonzero(~self.where.whole(well))
         if not failed.size:
             return
-        where = (self.keys, self.feed.rows, before, jnp.int32(self.done))
+        where = (self.keys, self.feed.rows, before, self._number())
         reached, infos = self.where.whole(self.where.replay(*where, jnp.int32(count)))
         chain = min(failed.tolist(), key=lambda c: int(reached[c]))
         steps = int(reached[chain])

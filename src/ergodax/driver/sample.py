@@ -1,18 +1,19 @@
 """The one entry point: run a kernel, get a Samples."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from ergodax.driver.chains import positions_of_chains
+from ergodax.driver.chains import first_step, positions_of_chains, states_of_chains
 from ergodax.driver.device import OnOneDevice
 from ergodax.driver.interruption import stop_requested
-from ergodax.driver.keeper import Keeper
+from ergodax.driver.keeper import Checkpoint, Keeper
 from ergodax.driver.mesh import OnMesh
+from ergodax.driver.meshes import chains_of_all
 from ergodax.driver.progress import progress_bar
 from ergodax.driver.run import Plan, Run
 from ergodax.driver.samples import Samples
@@ -25,16 +26,14 @@ def sample(
     num_steps: int = 1000,
     *,
     key: Any,
-    num_chains: int = 1,
+    num_chains: int | None = None,
     thin: int = 1,
     burn_in: int = 0,
     collect: Callable[[PyTree], PyTree] | None = None,
     progress: bool = True,
     positions: PyTree = None,
-    store: str | Path | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    save_every: float = 10.0,
+    state: Any = None,
+    checkpoint: Checkpoint | None = None,
     mesh: Mesh | None = None,
 ) -> Samples:
     """Run a kernel and keep its draws.
@@ -43,24 +42,28 @@ def sample(
     killed and resumed. Ctrl-C ends a run after the chunk that it is in, in an ex.Interrupted with
     what was drawn.
 
+    `sample(kernel, state=samples.final_state, key=..., num_steps=...)` goes on from where another
+    run ended. Step t of a chain has the key fold_in(chain key, t), and steps are counted on from
+    `state.step`, so with the key of that run the draws are, to the bit, those that it would have
+    made next. With another key they are other draws of the same law. A state without an integer
+    `step` is counted from 0: it must be given a new key, since that of its run would repeat the
+    same random numbers.
+
     Args:
-        kernel: anything with `init(key, position)` and `step(key, state)`.
+        kernel: anything with `init(key, position)` and `step(key, state)`, which returns the next
+            state and an Info.
         position: where every chain starts: any tree of floating-point arrays.
         num_steps: steps of each chain after burn-in; num_steps // thin are kept as draws.
         key: a key of `jax.random.key`.
-        num_chains: independent chains.
+        num_chains: independent chains; by default as many as `positions` or `state` has, or one.
         thin: keep every thin-th step's position.
         burn_in: steps before the first that counts.
         collect: function of the position; what it returns is stored in place of it.
         progress: show a bar; it is silent where standard error is not a terminal.
         positions: instead of `position`, one start for each chain along a leading axis.
-        store: a folder to be made for the draws (Zarr), which go there as they come; `Samples.load`
-            reads it at any time, after a kill as well.
-        checkpoint: a folder to be made for the state of the run, by which it can be resumed; the
-            draws are stored in it too where `store` is not given.
-        resume: go on with the run in `checkpoint`, if there is one, to the same draws that it would
-            have made uninterrupted; num_steps may be more than it was.
-        save_every: seconds between two times of saving draws and state.
+        state: instead of `position`, the final state of another run with this kernel, or with one
+            that differs in numbers such as its step size alone; leading axis chains.
+        checkpoint: an `ex.Checkpoint`: where the run is kept on disk, to be resumed after a kill.
         mesh: devices to run on, such as `ex.mesh()`: chains are split along its axis "chains", and
             the shards of an `ex.Stratified` along its axis "data".
 
@@ -78,34 +81,48 @@ def sample(
         CheckpointError: the folder has a run already and `resume` is False, or it is of another
             model, data, key or settings, or damaged.
         TypeError: an argument of the wrong type, or an integer position.
-        ValueError: a number out of range, shapes that do not fit the target, chains or shards that
-            can't be split evenly over the mesh.
+        ValueError: a number out of range, shapes that do not fit the target or the kernel, chains
+            or shards that can't be split evenly over the mesh.
     """
-    _check_counts(num_steps=num_steps, num_chains=num_chains, thin=thin, burn_in=burn_in)
+    _check_counts(num_steps=num_steps, thin=thin, burn_in=burn_in)
+    if num_chains is not None:
+        _check_counts(num_chains=num_chains)
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
-    if burn_in + num_steps >= 2**31:
-        raise ValueError(f"burn_in + num_steps must be below 2^31, not {burn_in + num_steps}.")
-    kernel = check_kernel(kernel)
-    collect = collect or _identity
-    key, starts = check_key(key), positions_of_chains(position, positions, num_chains)
+    kernel, key = check_kernel(kernel), check_key(key)
+    first = 0
+    if state is None:
+        starts = positions_of_chains(position, positions, num_chains)
+        chains = jax.tree.leaves(starts)[0].shape[0]
+    elif position is None and positions is None:
+        state = states_of_chains(kernel, key, state)
+        starts, first = state.position, first_step(state)
+        chains = chains_of_all(mesh, jax.tree.leaves(starts)[0].shape[0])
+        if num_chains not in (None, chains):
+            raise ValueError(
+                f"num_chains={num_chains}, but state has {chains} chains. Leave num_chains out."
+            )
+    else:
+        raise ValueError("state has a position of its own: pass no position or positions with it.")
+    if first + burn_in + num_steps >= 2**31:
+        raise ValueError(
+            "burn_in + num_steps, and the steps that state has taken, must be below 2^31, not "
+            f"{first + burn_in + num_steps}."
+        )
     if mesh is None:
         where = OnOneDevice(kernel, collect)
     else:
-        where = OnMesh(kernel, collect, mesh, num_chains)
+        where = OnMesh(kernel, collect, mesh, chains)
     with where.processes.together():
-        keeper = Keeper(store, checkpoint, resume, save_every, where.part)
-    run = Run(where, where.start(key, starts), Plan(burn_in, num_steps, thin), keeper)
+        keeper = Keeper(checkpoint, where.part)
+    plan = Plan(burn_in, num_steps, thin)
+    run = Run(where, where.start(key, starts, state), plan, keeper, first)
     with (
         progress_bar(burn_in + num_steps, show=progress) as report,
         stop_requested(terminate=keeper.active) as stop,
     ):
         run.to_end(report, stop)
     return run.samples()
-
-
-def _identity(position: PyTree) -> PyTree:
-    return position
 
 
 def _check_counts(**counts: int) -> None:

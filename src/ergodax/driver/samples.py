@@ -120,7 +120,7 @@ class Samples(eqx.Module):
 
     @classmethod
     def load(cls, path: str | Path, like: PyTree = None) -> "Samples":
-        """Read what `save` wrote, or the draws that `sample(store=)` has stored so far.
+        """Read what `save` wrote, or the draws that an `ex.Checkpoint` has stored so far.
 
         Args:
             path: the file, or the folder; a folder's Samples have no final_state. The draws that

@@ -5,8 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, Int, PyTree
-from scipy import stats
 
 from ergodax.exact.proposal import check_posterior, check_probability
 from ergodax.exact.sequential import Seen, SequentialMetropolis, StoppingRule, look_times
@@ -83,7 +83,7 @@ def austerity(
     looks = look_times(posterior.num_data, batch_size, growth)
     if looks[0] < 2:
         raise ValueError(f"batch_size must be at least 2 for a t-test, not {batch_size}.")
-    quantiles = stats.t.isf(level, looks.astype(np.float64) - 1.0)
+    quantiles = scipy.stats.t.isf(level, looks.astype(np.float64) - 1.0)
     return SequentialMetropolis(
         posterior,
         as_schedule(step_size, "step_size"),

@@ -14,10 +14,10 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.data.arrays import take
 from ergodax.exact.proposal import (
     centre_of,
-    check_count,
     check_positive_number,
     check_posterior,
 )
@@ -97,7 +97,7 @@ class Condensed(AbstractTarget):
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U*(x), which is -log_prior(c) at the centre."""
-        prior = self.posterior.log_prior(tree.thaw(position))
+        prior = self.posterior.prior(position)
         return -prior + self.kept.potential(position) - self._polynomial(position)
 
     def correction(self, position: PyTree) -> Float[Array, ""]:
@@ -132,7 +132,7 @@ def condense(
     draws: PyTree,
     *,
     spread: float = SPREAD,
-    most: int | None = None,
+    most: int | np.integer | None = None,
     keep: Int[np.ndarray, " known"] | None = None,
 ) -> Condensed:
     """Keep the rows whose log-likelihood bends most over some draws; expand the others at a centre.
@@ -167,7 +167,7 @@ def condense(
         256
     """
     n = check_posterior(posterior).num_data
-    most = max(1, n // 8) if most is None else check_count(most, "most")
+    most = max(1, n // 8) if most is None else whole_number("most", most)
     if most > n:
         raise ValueError(f"most must be at most the number of rows, {n}, not {most}.")
     enough = float(check_positive_number(spread, "spread"))

@@ -5,12 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.exact.condensed import Condensed
-from ergodax.exact.proposal import check_count
 from ergodax.kernel import Info, Kernel, State, check_kernel
 from ergodax.target.base import AbstractTarget
 
@@ -81,7 +82,7 @@ def delayed_acceptance(
     surrogate: AbstractTarget,
     inner: Any,
     *,
-    num_inner_steps: int = 1,
+    num_inner_steps: int | np.integer = 1,
 ) -> DelayedAcceptance:
     """Surrogate transitions: no bias, however wrong the surrogate, and the target only at the end.
 
@@ -135,5 +136,5 @@ def delayed_acceptance(
             "one. Try surrogate.posterior."
         )
     return DelayedAcceptance(
-        target, surrogate, inner, check_count(num_inner_steps, "num_inner_steps")
+        target, surrogate, inner, whole_number("num_inner_steps", num_inner_steps)
     )

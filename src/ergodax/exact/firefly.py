@@ -5,13 +5,15 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.exact.bright import BLOCK, flip, how_many
 from ergodax.exact.lower_bound import Excess, LowerBound
-from ergodax.exact.proposal import check_count, check_positive_number, check_posterior, log_prior
+from ergodax.exact.proposal import check_positive_number, check_posterior, log_prior
 from ergodax.gradient.base import Estimate
 from ergodax.integrator.leapfrog import Energies, leapfrog
 from ergodax.integrator.metropolis import metropolis
@@ -117,9 +119,9 @@ def firefly(
     bound: LowerBound,
     *,
     mass: Any = 1.0,
-    num_leapfrog_steps: int = 1,
+    num_leapfrog_steps: int | np.integer = 1,
     candidates: Any = 20.0,
-    capacity: int = 255,
+    capacity: int | np.integer = 255,
 ) -> Firefly:
     """Firefly Monte Carlo: the posterior itself, from the rows where a bound does not do.
 
@@ -170,6 +172,6 @@ def firefly(
         as_schedule(step_size, "step_size"),
         as_definite(mass, "mass"),
         check_positive_number(candidates, "candidates"),
-        check_count(num_leapfrog_steps, "num_leapfrog_steps"),
-        check_count(capacity, "capacity"),
+        whole_number("num_leapfrog_steps", num_leapfrog_steps),
+        whole_number("capacity", capacity),
     )

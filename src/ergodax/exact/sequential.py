@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
 from ergodax.data.permutation import Permutation
@@ -193,10 +194,7 @@ def look_times(num_rows: int, batch_size: Any, growth: Any) -> np.ndarray:
         ValueError: growth is less than 1.
     """
     WithoutReplacement().check(num_rows, batch_size)
-    if isinstance(growth, bool) or not isinstance(growth, int | float | np.number):
-        raise TypeError(f"growth must be a number, not {growth!r}. Try growth=2.")
-    if not 1.0 <= growth < np.inf:
-        raise ValueError(f"growth must be at least 1, not {growth}. Try growth=2.")
+    growth = real_number("growth", growth, at_least=1.0, hint="Try growth=2.")
     times = [int(batch_size)]
     while times[-1] < num_rows:
         batches = max(times[-1] // batch_size + 1, int(np.ceil(growth * times[-1] / batch_size)))

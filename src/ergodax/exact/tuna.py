@@ -11,10 +11,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.data.arrays import take
 from ergodax.exact.alias import AliasTable
 from ergodax.exact.proposal import (
-    check_count,
     check_positive_number,
     check_posterior,
     log_prior,
@@ -150,7 +150,7 @@ def tuna(
     distance: Distance = euclidean,
     covariance: Any = 1.0,
     chi: Any = 0.1,
-    block_size: int = 32,
+    block_size: int | np.integer = 32,
 ) -> Tuna:
     """TunaMH: an exact Metropolis test on a batch of Poisson size.
 
@@ -206,5 +206,5 @@ def tuna(
         jnp.asarray(constants.sum(), float),
         AliasTable(constants),
         check_positive_number(chi, "chi"),
-        check_count(block_size, "block_size"),
+        whole_number("block_size", block_size),
     )

@@ -5,13 +5,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.data.arrays import needs_memory
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
-from ergodax.data.source import Source
+from ergodax.data.source import Source, stacked
 from ergodax.data.streamed import Streamed, batch_at
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.target.posterior import Posterior
@@ -47,6 +47,23 @@ class BatchEstimator(GradientEstimator):
     def evaluations_per_example(self) -> int:
         """Gradients of single examples that the score of one row costs."""
 
+    def given(self, batch: PyTree) -> "BatchEstimator":
+        """This estimator with a batch of the user's in place of those that it would draw.
+
+        Args:
+            batch: a tree like the data with a leading axis of n rows; n may be any number.
+
+        Raises:
+            ValueError: its rows are not like those of the data.
+        """
+        rows, size = checked_batch(batch, self.target.data)
+        leaves, structure = jax.tree.flatten(self)
+        new = structure.unflatten(leaves)
+        # Not by __init__, which would check the data and choose a scheme anew.
+        object.__setattr__(new, "batching", Given(rows, self.batching))
+        object.__setattr__(new, "batch_size", size)
+        return new
+
     def draw(self, key: PRNGKeyArray, state: Any) -> tuple[PyTree, Any]:
         """The next batch, a tree like the data with leading axis n, and the state after it.
 
@@ -54,6 +71,8 @@ class BatchEstimator(GradientEstimator):
             key: a fresh key.
             state: of the batching scheme.
         """
+        if isinstance(self.batching, Given):
+            return self.batching.batch, state
         rows, state = self.batching.draw(key, state, self.target.num_data, self.batch_size)
         return batch_at(self.target.data, state, rows), state
 
@@ -82,6 +101,67 @@ class BatchEstimator(GradientEstimator):
             The Estimate, the scores as a tree like `position` with leading axis n, and the next
             state.
         """
+
+
+class Given(Batching):
+    """A batch of the user's, in place of those of a scheme; its noise is taken to be the same.
+
+    Attributes:
+        batch: the rows.
+        scheme: what would draw them otherwise.
+    """
+
+    batch: PyTree
+    scheme: Batching
+
+    @property
+    def distinct(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the scheme's."""
+        return self.scheme.distinct
+
+    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
+        """The state of the scheme, which a given batch leaves as it is."""
+        return self.scheme.init(key, num_rows)
+
+    def draw(
+        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
+    ) -> tuple[Int[Array, " n"], Any]:
+        """Not to be had.
+
+        Raises:
+            TypeError: always; the rows of a given batch have no numbers.
+        """
+        raise TypeError("the rows of a given batch have no numbers.")
+
+
+def checked_batch(batch: PyTree, data: PyTree) -> tuple[PyTree, int]:
+    """A user's batch as arrays of the data's dtypes, and how many rows it has.
+
+    Args:
+        batch: a tree of arrays with a leading axis.
+        data: of the posterior.
+
+    Raises:
+        ValueError: the rows are not like those of the data, or there is none.
+    """
+    if isinstance(data, Source):
+        one = jax.eval_shape(data.as_seen, stacked(data.example, 1))
+    else:
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), data)
+    shapes = jax.tree.map(np.shape, batch)
+    sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(batch)}
+    alike = jax.tree.structure(batch) == jax.tree.structure(one) and all(
+        np.shape(a)[1:] == b.shape[1:]
+        for a, b in zip(jax.tree.leaves(batch), jax.tree.leaves(one), strict=True)
+    )
+    if not alike or len(sizes) != 1 or sizes <= {(), (0,)}:
+        like = jax.tree.map(lambda x: ("n", *x.shape[1:]), one)
+        raise ValueError(
+            f"batch must have rows like those of the data, shapes {like} with one n for all, not "
+            f"{shapes}."
+        )
+    rows = jax.tree.map(lambda a, b: jnp.asarray(a).astype(b.dtype), batch, one)
+    return rows, sizes.pop()[0]
 
 
 def checked_batching(
@@ -163,7 +243,7 @@ def corrected(
         rest: the sum over the batch of what it leaves, and its gradient.
         batch_size: n.
     """
-    prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
+    prior, slope = posterior.prior_and_gradient(position)
     weight = posterior.num_data / batch_size
     potential = -prior - known[0] - weight * rest[0]
     gradient = jax.tree.map(lambda p, k, r: -p - k - weight * r, slope, known[1], rest[1])
@@ -180,22 +260,3 @@ def likelihoods_and_scores(
         return posterior.log_likelihoods(position, single)[0]
 
     return jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
-
-
-def whole(value: Any, name: str, example: int) -> int:
-    """A positive integer.
-
-    Args:
-        value: what was given.
-        name: of the argument.
-        example: a value to try.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: less than 1.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}. Try {example}.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}. Try {example}.")
-    return int(value)

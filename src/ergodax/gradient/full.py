@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
-from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
@@ -49,3 +49,24 @@ class FullGradient(GradientEstimator):
         if not isinstance(self.target, Posterior):
             raise TypeError("a target without data has no per-example gradients.")
         return self.target.per_example_gradients(position, self.target.data)
+
+
+def exact_gradient(gradient: Any, user: str, instead: str) -> FullGradient:
+    """A FullGradient as it is, and that of a target or posterior.
+
+    Args:
+        gradient: what was given.
+        user: the sampler that needs the exact gradient, for errors.
+        instead: the sampler that does without.
+
+    Raises:
+        TypeError: neither.
+    """
+    if isinstance(gradient, FullGradient):
+        return gradient
+    if isinstance(gradient, AbstractTarget):
+        return FullGradient(gradient)
+    raise TypeError(
+        f"{user} needs the exact gradient, not {type(check_estimator(gradient)).__name__}: its "
+        f"Metropolis test is wrong with a noisy one. Try ex.FullGradient(target), or {instead}."
+    )

@@ -86,7 +86,7 @@ class Minibatch(BatchEstimator):
         batch, state = self.draw(key, state)
         posterior, n = self.target, self.target.num_data
         likelihoods, scores = likelihoods_and_scores(posterior, position, batch)
-        prior, slope = jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
+        prior, slope = posterior.prior_and_gradient(position)
         gradient = jax.tree.map(lambda p, s: -p - n * s, slope, tree.mean_rows(scores))
         potential = -prior - n * jnp.mean(likelihoods)
         return Estimate(gradient, potential, evaluations=jnp.int32(self.batch_size)), scores, state

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.data.passes import sum_in_chunks
@@ -19,10 +21,8 @@ from ergodax.gradient.batches import (
     checked_batching,
     corrected,
     likelihoods_and_scores,
-    whole,
 )
 from ergodax.gradient.expansion import Expansion
-from ergodax.mapped import in_any_chain
 from ergodax.target.posterior import Posterior
 
 CHUNK = 1024  # rows at a time in a pass over the data or the table
@@ -106,7 +106,7 @@ class SAGA(BatchEstimator):
         check_resident(posterior, "SAGA, which keeps a table of N scores,", "ex.ControlVariate")
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
-        self.max_bytes = whole(max_bytes, "max_bytes", 2**31)
+        self.max_bytes = whole_number("max_bytes", max_bytes, below=None, hint=f"Try {2**31}.")
 
     @property
     def evaluations_per_example(self) -> int:
@@ -175,9 +175,20 @@ class SAGA(BatchEstimator):
         value, slope = _sums(moved)
         moved = Expansion(centre, state.sum.value + value, tree.add(state.sum.score, slope))
         due = (state.step + 1) % (PASSES * -(-posterior.num_data // n)) == 0
-        exact = jax.lax.cond(in_any_chain(due), lambda: _summed(table, centre), lambda: moved)
+        exact = when(due, lambda: _summed(table, centre), lambda: moved)
         state = SAGAState(batching, table, exact, state.step + 1)
         return Estimate(gradient, potential, evaluations=jnp.int32(n)), changes[1], state
+
+    def given(self, batch: PyTree) -> BatchEstimator:
+        """Not to be had: the table is by numbers of rows, and a user's rows have none.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "batch= can't be used with SAGA, which keeps a score for each row of the data and has "
+            "to know which rows a batch has. Try ex.Minibatch, ex.ControlVariate or ex.SVRG."
+        )
 
     def scores_of(self, state: SAGAState, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
         """f_i(x) - a_i for these rows, with the table before the estimate changes it."""

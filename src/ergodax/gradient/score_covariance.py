@@ -6,9 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.data.block import attach, detach
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, check_resident
@@ -18,7 +20,6 @@ from ergodax.gradient.scores import (
     noise_operator,
     sample_covariance_in_chunks,
 )
-from ergodax.mapped import in_any_chain
 from ergodax.recipe.operators import Operator
 from ergodax.target.base import AbstractTarget
 
@@ -130,7 +131,8 @@ class ScoreCovariance(GradientEstimator):
             )
         self.structure, self.rows = structure, rows
         self.decay = _decay(average)
-        self.refresh, self.chunk = _whole(refresh, "refresh"), _whole(chunk, "chunk")
+        self.refresh = whole_number("refresh", refresh, hint="Try 10.")
+        self.chunk = whole_number("chunk", chunk, hint="Try 256.")
 
     @property
     def target(self) -> AbstractTarget:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -154,17 +156,23 @@ class ScoreCovariance(GradientEstimator):
 
         def renewed() -> tuple[Estimate, Any, Float[Array, ""]]:
             estimate, measured, gradient = self._measure(key, state.gradient, position)
-            covariance, weight = self._average(state, measured, due)
+            covariance, weight = self._average(state, measured)
             return _with(estimate, covariance), detach(gradient)[1], weight
 
         def kept() -> tuple[Estimate, Any, Float[Array, ""]]:
             estimate, gradient = self.gradient.estimate(key, state.gradient, position)
             return _with(estimate, state.covariance), detach(gradient)[1], state.weight
 
+        def unmeasured(found: tuple) -> tuple[Estimate, Any, Float[Array, ""]]:
+            estimate, gradient, _ = found
+            cost = estimate.evaluations - self._cost_of_measuring
+            plain = Estimate(estimate.gradient, estimate.potential, state.covariance, cost)
+            return plain, gradient, state.weight
+
         if self.refresh == 1:
             estimate, gradient, weight = renewed()
         else:
-            estimate, gradient, weight = jax.lax.cond(in_any_chain(due), renewed, kept)
+            estimate, gradient, weight = when(due, renewed, kept, unmeasured)
         covariance = None if state.covariance is None else estimate.covariance
         gradient = attach(block, gradient)
         return estimate, CovarianceState(gradient, covariance, weight, state.step + 1)
@@ -174,15 +182,22 @@ class ScoreCovariance(GradientEstimator):
     ) -> tuple[Estimate, Operator, Any]:
         """The inner estimate, the covariance by this batch or by all rows, the inner state."""
         if self.rows == "batch":
+            check_scores(self.gradient, "ScoreCovariance")  # a batch of the user's may be of one
             estimate, scores, state = self.gradient.estimate_with_scores(key, state, position)
             structure = self._kept_as(self.gradient.batch_size, position)
             covariance = noise_operator(scores, self.gradient.noise_factor, structure)
             return estimate, covariance, state
         estimate, after = self.gradient.estimate(key, state, position)
-        more = self.gradient.evaluations_per_example * self.gradient.target.num_data
-        cost = estimate.evaluations + more
+        cost = estimate.evaluations + self._cost_of_measuring
         estimate = Estimate(estimate.gradient, estimate.potential, evaluations=cost)
         return estimate, self._exact(state, position), after
+
+    @property
+    def _cost_of_measuring(self) -> int:
+        """Evaluations beyond those of the estimate."""
+        if self.rows == "batch":
+            return 0
+        return self.gradient.evaluations_per_example * self.gradient.target.num_data
 
     def _exact(self, state: Any, position: PyTree) -> Operator:
         """The covariance by all N scores."""
@@ -206,22 +221,19 @@ class ScoreCovariance(GradientEstimator):
         wide = num_scores < tree.size(position)
         return self.structure if self.structure != "low rank" or wide else "dense"
 
-    def _average(
-        self, state: CovarianceState, new: Operator, due: Bool[Array, ""]
-    ) -> tuple[Operator, Float[Array, ""]]:
+    def _average(self, state: CovarianceState, new: Operator) -> tuple[Operator, Float[Array, ""]]:
         """The average with the new covariance in it, and the sum of its weights."""
         if state.covariance is None:
             return new, state.weight
         # A sum of decaying weights counts to k where nothing decays, and stays 1 where all does.
         total = 1.0 + (0.0 if self.decay is None else self.decay) * state.weight
-        # Another chain may be the one that is due.
-        share = jnp.where(due, 1.0 / total, 0.0)
+        share = 1.0 / total
         mixed = jax.tree.map(
             lambda v, w: tree.cast(1.0 - share, v) * v + tree.cast(share, v) * w,
             state.covariance,
             new,
         )
-        return mixed, jnp.where(due, total, state.weight)
+        return mixed, jnp.asarray(total, state.weight.dtype)
 
 
 def _with(estimate: Estimate, covariance: Operator | None) -> Estimate:
@@ -243,11 +255,3 @@ def _decay(average: Any) -> Float[Array, ""] | None:
             "all that was measured try average='all', for the last alone average=None."
         )
     return jnp.asarray(average, float)
-
-
-def _whole(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}. Try 10.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}.")
-    return int(value)

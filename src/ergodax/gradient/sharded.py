@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.data.shards import Shards
 from ergodax.data.source import Source
 from ergodax.gradient.base import Estimate, GradientEstimator
-from ergodax.gradient.batches import whole
 from ergodax.gradient.control_variate import ControlVariate
 from ergodax.gradient.expansion import Expansion
 from ergodax.gradient.minibatch import Minibatch
@@ -57,7 +57,7 @@ class Stratified(GradientEstimator):
                 f"gradient must be an ex.Minibatch or an ex.ControlVariate, not a "
                 f"{type(gradient).__name__}: others can't be split over the data."
             )
-        count, posterior = whole(shards, "shards", 2), gradient.target
+        count, posterior = whole_number("shards", shards, hint="Try 2."), gradient.target
         if isinstance(posterior.data, Source):
             raise ValueError(
                 "the posterior's data are a source, which is read by chains and can't be split "
@@ -96,7 +96,7 @@ class Stratified(GradientEstimator):
             value, score = self._of_batch(expansion, position, batch)
             parts.append((tree.cast(weight, value) * value, tree.scale(weight, score)))
         value, score = self.shards.sum_over(jax.tree.map(lambda *x: sum(x[1:], x[0]), *parts))
-        prior, slope = jax.value_and_grad(lambda x: self.model.log_prior(tree.thaw(x)))(position)
+        prior, slope = self.model.prior_and_gradient(position)
         if expansion is not None:
             known, known_score = expansion(position)
             value, score = known + value, tree.add(known_score, score)
@@ -105,6 +105,17 @@ class Stratified(GradientEstimator):
             1 if self.expansion is None else 2 + (self.expansion.hessian is not None)
         )
         return Estimate(gradient, -prior - value, evaluations=jnp.int32(cost)), state
+
+    def given(self, batch: PyTree) -> GradientEstimator:
+        """Not to be had: each shard has its own part of a batch, with a weight of its own.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "batch= can't be used with ex.Stratified, whose batches have an equal part from each "
+            "shard of the data. Try the ex.Minibatch that it was made from."
+        )
 
     def _of_batch(self, expansion: Expansion | None, position: PyTree, batch: PyTree) -> tuple:
         """What the batch has to tell of the log-likelihood, summed over it, and its gradient."""

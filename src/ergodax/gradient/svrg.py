@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.gradient.base import Estimate
-from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, whole
+from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching
 from ergodax.gradient.expansion import Expansion, about, about_with_scores, expand, remainders
-from ergodax.mapped import in_any_chain
 from ergodax.target.posterior import Posterior
 
 
@@ -87,8 +88,8 @@ class SVRG(BatchEstimator):
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
         example = max(1, posterior.num_data // self.batch_size)
-        self.period = jnp.int32(whole(period, "period", example))
-        self.chunk = whole(chunk, "chunk", 1024)
+        self.period = jnp.int32(whole_number("period", period, hint=f"Try {example}."))
+        self.chunk = whole_number("chunk", chunk, hint="Try 1024.")
 
     @property
     def evaluations_per_example(self) -> int:
@@ -140,9 +141,7 @@ class SVRG(BatchEstimator):
         def renewed() -> Expansion:
             return expand(self.target, position, self.chunk).cast(position)
 
-        new = jax.lax.cond(in_any_chain(due), renewed, lambda: state.expansion)
-        # Another chain may be the one that is due.
-        expansion = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, state.expansion)
+        expansion = when(due, renewed, lambda: state.expansion)
         batch, batching = self.draw(key, state.batching)
         cost = 2 * self.batch_size + jnp.where(due, self.target.num_data, 0)
         return batch, SVRGState(batching, expansion, state.step + 1), cost.astype(jnp.int32)

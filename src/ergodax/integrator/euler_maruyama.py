@@ -5,12 +5,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State, report_step
-from ergodax.mapped import in_any_chain
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
@@ -55,8 +57,8 @@ class EulerMaruyama(Kernel):
         h, temperature = self.step_size(state.step), self.temperature(state.step)
         estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, state.position)
         near = Linearised(state.position, estimate.potential, estimate.gradient)
-        recipe = with_potential(self.recipe, near)
         z = {"position": state.position, **state.auxiliary}
+        recipe = with_potential(self.recipe.at(state.step), near).traced(z)
         noise, feasible = self._noise(recipe, key_noise, z, estimate, h, temperature)
         increment = _increment(recipe, z, estimate, h, temperature, key_early)
         new = _advance(z, increment, noise)
@@ -67,11 +69,11 @@ class EulerMaruyama(Kernel):
             late = _increment(recipe, half, estimate, h, temperature, key_late)
             new["position"] = _advance(half, late, noise)["position"]
         position, auxiliary = new.pop("position"), new
-        info = self._info(position, auxiliary, estimate, h, feasible)
+        info = self._info(recipe, position, auxiliary, estimate, h, feasible)
         return State(position, auxiliary, gradient, None, state.step + 1), info
 
     def _start(self, key: PRNGKeyArray, position: PyTree, step: Any) -> Variables:
-        auxiliary = self.recipe.auxiliary(key, position)
+        auxiliary = self.recipe.at(step).auxiliary(key, position)
         # A recipe draws its auxiliary variables for T = 1; momenta scale with sqrt(T).
         if "momentum" in auxiliary:
             root = jnp.sqrt(self.temperature(step))
@@ -84,9 +86,7 @@ class EulerMaruyama(Kernel):
         def fresh() -> PyTree:
             return self._start(key, state.position, state.step)["momentum"]
 
-        kept = state.auxiliary["momentum"]
-        due = in_any_chain(state.step % period == 0)  # the chains count alike
-        momentum = jax.lax.cond(due, fresh, lambda: kept)
+        momentum = when(state.step % period == 0, fresh, lambda: state.auxiliary["momentum"])
         auxiliary = {**state.auxiliary, "momentum": momentum}
         return State(state.position, auxiliary, state.gradient, None, state.step)
 
@@ -115,12 +115,18 @@ class EulerMaruyama(Kernel):
         return compensated_noise(blocks, columns, estimate.covariance, h, temperature, normal)
 
     def _info(
-        self, position: PyTree, auxiliary: Variables, estimate: Estimate, h: Any, feasible: Any
+        self,
+        recipe: Recipe,
+        position: PyTree,
+        auxiliary: Variables,
+        estimate: Estimate,
+        h: Any,
+        feasible: Any,
     ) -> Info:
         kinetic = None
         if "momentum" in auxiliary:
             z = {"position": position, **auxiliary}
-            velocity = jax.grad(self.recipe.energy)(z)["momentum"]
+            velocity = jax.grad(recipe.energy)(z)["momentum"]
             momentum = auxiliary["momentum"]
             kinetic = tree.dot(momentum, velocity) / tree.size(momentum)
         return report_step(
@@ -179,7 +185,7 @@ def euler_maruyama(
     compensate: bool = False,
     clip: bool = False,
     semi_implicit: bool = False,
-    resample_every: int | None = None,
+    resample_every: int | np.integer | None = None,
 ) -> EulerMaruyama:
     """Run any recipe: z+ = z + h (-(D + Q) grad H + T Gamma) + N(0, 2 h T D).
 
@@ -214,12 +220,13 @@ def euler_maruyama(
     """
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}.")
-    if resample_every is not None and (
-        isinstance(resample_every, bool) or not isinstance(resample_every, int)
-    ):
-        raise TypeError(f"resample_every must be an integer or None, not {resample_every!r}.")
-    if resample_every is not None and resample_every < 1:
-        raise ValueError(f"resample_every must be at least 1 step, not {resample_every}.")
+    if resample_every is not None:
+        resample_every = whole_number("resample_every", resample_every, hint="None is for never.")
+    if clip and not compensate:
+        raise ValueError(
+            "clip=True says what to do where compensation asks for a negative variance, and there "
+            "is none: try compensate=True with it, or leave it out."
+        )
     return EulerMaruyama(
         recipe,
         check_estimator(gradient),

@@ -6,13 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature, report_step
-from ergodax.recipe.dynamics.momentum import draw_momentum, thermostat_start
+from ergodax.recipe.dynamics.momentum import draw_momentum, thermal_mass, thermostat_start
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
@@ -22,14 +22,18 @@ class Thermostat(eqx.Module):
     """What the letter D needs.
 
     Args:
-        mass: mu; by default the dimension, or 1 for each coordinate.
+        mass: mu, positive; by default the dimension, or 1 for each coordinate.
         per_coordinate: one zeta for each coordinate instead of one for all.
+
+    Raises:
+        TypeError: a mass that is not a number.
+        ValueError: a mass that is not positive and finite.
     """
 
-    mass: float | None = eqx.field(static=True, default=None)
+    mass: Float[Array, ""] | None = eqx.field(converter=thermal_mass, default=None)
     per_coordinate: bool = eqx.field(static=True, default=False)
 
-    def inertia(self, momentum: PyTree) -> float:
+    def inertia(self, momentum: PyTree) -> Any:
         """mu for a momentum of this size."""
         default = 1.0 if self.per_coordinate else float(tree.size(momentum))
         return default if self.mass is None else self.mass
@@ -177,7 +181,7 @@ def splitting(
         friction: the rate gamma, a number or a schedule; C = gamma M.
         mass: M: number, vector, matrix or operator, positive definite.
         temperature: T, a number or a schedule.
-        thermostat: makes D legal; the friction is then the A of the thermostat.
+        thermostat: makes D legal; the friction is then the A of the thermostat, and positive.
 
     Returns:
         A kernel whose states have "momentum" in `auxiliary`.
@@ -195,7 +199,7 @@ def splitting(
         parse(scheme, thermostat=thermostat is not None),
         check_estimator(gradient),
         as_schedule(step_size, "step_size"),
-        as_schedule(friction, "friction", allow_zero=True),
+        as_schedule(friction, "friction", allow_zero=thermostat is None),
         as_schedule(temperature, "temperature", allow_zero=True),
         as_definite(mass, "mass"),
         thermostat,

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import entr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,4 +107,8 @@ def entropy(probabilities: Any) -> Float[np.ndarray, " n"]:
         probabilities: shape (n, classes), or (n,), of class 1.
     """
     table = np.asarray(probabilities, np.float64)
-    return entr(table) + entr(1.0 - table) if table.ndim == 1 else entr(table).sum(axis=1)
+    return (
+        scipy.special.entr(table) + scipy.special.entr(1.0 - table)
+        if table.ndim == 1
+        else scipy.special.entr(table).sum(axis=1)
+    )

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
-from ergodax.schedule.number import positive
+from ergodax.checks import positive
 
 
 class Outlook(NamedTuple):

@@ -5,13 +5,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
-from ergodax.mapped import in_any_chain
 from ergodax.network.posterior import NetworkPosterior
 from ergodax.network.prediction import Prediction
 from ergodax.network.sums import Sums, evaluate, no_draw, together, with_draw
@@ -64,12 +66,10 @@ class Predicting(Kernel):
         inner, info = self.kernel.step(key, state.inner)
         counts = (state.step >= self.after) & _samples(info)
         counted = state.counted + counts.astype(jnp.int32)
-        # All chains are at the same step, so those that are not counted cost nothing.
-        sums = lax.cond(
-            in_any_chain(counts & (counted % self.every == 0)),
-            lambda old: with_draw(old, self._evaluate(inner.position)),
-            lambda old: old,
-            state.sums,
+        sums = when(
+            counts & (counted % self.every == 0),
+            lambda: with_draw(state.sums, self._evaluate(inner.position)),
+            lambda: state.sums,
         )
         return PredictingState(inner, sums, counted, state.step + 1), info
 
@@ -97,8 +97,8 @@ def predictive(
     rows: PyTree,
     targets: Any = None,
     *,
-    after: int = 0,
-    every: int = 1,
+    after: int | np.integer = 0,
+    every: int | np.integer = 1,
 ) -> Predicting:
     """The same sampler, which averages what its draws predict for some rows.
 
@@ -135,10 +135,8 @@ def predictive(
     """
     if not isinstance(posterior, NetworkPosterior):
         raise TypeError(f"posterior must come from network.posterior, not {posterior!r}.")
-    if after < 0:
-        raise ValueError(f"after must not be negative, not {after}.")
-    if every < 1:
-        raise ValueError(f"every must be at least 1, not {every}.")
+    after = whole_number("after", after, at_least=0)
+    every = whole_number("every", every)
     rows, targets = _checked(posterior, rows, targets)
     return Predicting(check_kernel(kernel), posterior, rows, targets, after, every)
 

@@ -12,7 +12,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from ergodax import tree
-from ergodax.schedule.number import plain, positive
+from ergodax.checks import plain, positive
 
 
 def _location(value: Any) -> Array:

@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.kernel import Kernel, check_kernel
-from ergodax.mapped import in_any_chain
 
 
 class Accumulator(eqx.Module):
@@ -84,16 +84,13 @@ class Accumulating(Kernel):
         """A step of the kernel inside; the new position is counted if its turn has come."""
         inner, info = self.kernel.step(key, state.inner)
         taken = state.step + 1 - self.after
-        # All chains are at the same step, so those that are not counted cost nothing.
-        summaries = lax.cond(
-            in_any_chain((taken > 0) & (taken % self.every == 0)),
-            lambda old: {
-                name: accumulator.update(old[name], self._values(inner))
-                for name, accumulator in self.accumulators.items()
-            },
-            lambda old: old,
-            state.summaries,
-        )
+
+        def counted() -> dict[str, Any]:
+            values = self._values(inner)
+            return {n: a.update(state.summaries[n], values) for n, a in self.accumulators.items()}
+
+        due = (taken > 0) & (taken % self.every == 0)
+        summaries = when(due, counted, lambda: state.summaries)
         return AccumulatingState(inner, summaries, state.step + 1), info
 
     def results(self, samples: Any) -> dict[str, dict[str, Any]]:
@@ -125,8 +122,8 @@ class Accumulating(Kernel):
 def accumulate(
     kernel: Any,
     *,
-    after: int = 0,
-    every: int = 1,
+    after: int | np.integer = 0,
+    every: int | np.integer = 1,
     function: Callable[[PyTree], PyTree] | None = None,
     **accumulators: Any,
 ) -> Accumulating:
@@ -166,10 +163,8 @@ def accumulate(
             raise TypeError(
                 f"{name} must be an accumulator such as ex.online.Moments(), not {value!r}."
             )
-    if after < 0:
-        raise ValueError(f"after must not be negative, not {after}.")
-    if every < 1:
-        raise ValueError(f"every must be at least 1, not {every}.")
+    after = whole_number("after", after, at_least=0)
+    every = whole_number("every", every)
     return Accumulating(check_kernel(kernel), accumulators, after, every, function)
 
 

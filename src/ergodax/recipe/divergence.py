@@ -9,7 +9,7 @@ from collections.abc import Callable
 import equinox as eqx
 from jaxtyping import PRNGKeyArray, PyTree
 
-from ergodax.recipe.graph import depends_on
+from ergodax.graph import depends_on
 from ergodax.recipe.operators import Operator
 
 

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.graph import traced
 from ergodax.recipe.divergence import block_divergence
 from ergodax.recipe.operators import Operator, as_operator
+from ergodax.recipe.scheduled import at_step
 
 Variables = dict[str, PyTree]  # {"position": ..., "momentum": ..., ...}, the whole state z
 Block = tuple[str, str, float, Callable[[Variables], Operator]]
@@ -66,6 +68,35 @@ class Recipe(eqx.Module):
     energy: Callable[[Variables], Float[Array, ""]] = _no_energy
     auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
     gamma: Callable[[Variables], Variables] | None = None
+
+    def at(self, step: Any) -> "Recipe":
+        """The recipe at a step, where a part of it (a friction, say) is a schedule."""
+        return at_step(self, jnp.asarray(step, jnp.int32))
+
+    def traced(self, z: Variables) -> "Recipe":
+        """The same recipe, each of whose functions has been called once and is not called again.
+
+        A step evaluates and differentiates D, Q and the energy several times.
+
+        Args:
+            z: a state like those where the recipe will be evaluated.
+        """
+
+        def items(blocks: Callable[[Variables], dict]) -> Callable[[Variables], dict]:
+            graph = traced(lambda z: list(blocks(z).items()), z)  # a dict would be sorted
+            return lambda z: dict(graph(z))
+
+        return Recipe(
+            items(self.diffusion_at),
+            self.curl if self.curl is _no_curl else items(self._curl_at),
+            self.energy if self.energy is _no_energy else traced(self.energy, z),
+            self.auxiliary,
+            None if self.gamma is None else traced(self.gamma, z),
+        )
+
+    def _curl_at(self, z: Variables) -> dict[tuple[str, str], Operator]:
+        """The blocks of Q that the user gave, as operators."""
+        return {pair: as_operator(a, f"curl[{pair!r}]") for pair, a in self.curl(z).items()}
 
     def diffusion_at(self, z: Variables) -> dict[str, Operator]:
         """The diagonal blocks of D as operators.

@@ -31,7 +31,7 @@ class CovarianceControlled(Kernel):
     friction: Schedule
     temperature: Schedule
     mass: Operator
-    thermal_mass: float | None = eqx.field(static=True)
+    thermostat: Thermostat
     scheme: str = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
@@ -97,7 +97,7 @@ class CovarianceControlled(Kernel):
         return position, {"momentum": momentum, "thermostat": zeta}, estimate, gradient
 
     def _heat(self, zeta: Array, momentum: PyTree, temperature: Any, t: Any) -> Array:
-        inertia = Thermostat(self.thermal_mass).inertia(momentum)
+        inertia = self.thermostat.inertia(momentum)
         return flows.thermostat_drift(
             zeta, momentum, self.mass, inertia, temperature, t, per_coordinate=False
         )
@@ -110,7 +110,7 @@ def ccadl(
     *,
     mass: Any = 1.0,
     temperature: Any = 1.0,
-    thermal_mass: float | None = None,
+    thermal_mass: Any = None,
     scheme: str = "euler",
 ) -> CovarianceControlled:
     """Adaptive Langevin dynamics with the gradient's noise damped by its covariance (Shang et al.).
@@ -159,14 +159,12 @@ def ccadl(
     """
     if scheme not in SCHEMES:
         raise ValueError(f"scheme must be one of {SCHEMES}, not {scheme!r}.")
-    if thermal_mass is not None and not thermal_mass > 0:
-        raise ValueError(f"thermal_mass must be positive, not {thermal_mass}.")
     return CovarianceControlled(
         check_estimator(gradient),
         as_schedule(step_size, "step_size"),
         as_schedule(friction, "friction"),
         as_schedule(temperature, "temperature"),
         as_definite(mass, "mass"),
-        thermal_mass,
+        Thermostat(thermal_mass),
         scheme,
     )

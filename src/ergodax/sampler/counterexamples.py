@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
 from ergodax.recipe import dynamics
@@ -13,7 +15,7 @@ def naive_sghmc(
     *,
     mass: Any = 1.0,
     temperature: Any = 1.0,
-    resample_every: int | None = 10,
+    resample_every: int | np.integer | None = 10,
 ) -> EulerMaruyama:
     """COUNTEREXAMPLE: Hamiltonian dynamics with a noisy gradient and nothing against its noise.
 
@@ -60,7 +62,7 @@ def naive_sgrhmc(
     *,
     temperature: Any = 1.0,
     scheme: str = "semi-implicit",
-    resample_every: int | None = None,
+    resample_every: int | np.integer | None = None,
 ) -> EulerMaruyama:
     """COUNTEREXAMPLE: SGRHMC without Gamma.
 
@@ -73,7 +75,7 @@ def naive_sgrhmc(
         gradient: an estimator of grad U.
         step_size: h, a positive number or a schedule.
         metric: function of the position that returns G^-1, as in `sgrhmc`.
-        friction: gamma > 0.
+        friction: gamma > 0, a number or a schedule.
         temperature: T, a number or a schedule.
         scheme: "semi-implicit" or "euler".
         resample_every: steps between fresh momenta; None for never.

@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
-from ergodax.mapped import in_any_chain
 from ergodax.schedule import Constant, Cyclical, as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -76,9 +77,8 @@ class CyclicalKernel(Kernel):
             root = jnp.sqrt(self.stages.temperature(state.step))
             return tree.scale(root, at_one.init(key, state.position).auxiliary["momentum"])
 
-        kept = state.auxiliary["momentum"]
-        due = in_any_chain(state.step % self.stages.period == 0)  # the chains count alike
-        momentum = jax.lax.cond(due, fresh, lambda: kept)
+        due = state.step % self.stages.period == 0
+        momentum = when(due, fresh, lambda: state.auxiliary["momentum"])
         auxiliary = {**state.auxiliary, "momentum": momentum}
         return dataclasses.replace(state, auxiliary=auxiliary)
 
@@ -135,17 +135,16 @@ def cyclical(
         learning, 2020.
     """
     check_sampler(sampler)
-    if isinstance(period, bool) or not isinstance(period, int | np.integer):
-        raise TypeError(f"period must be an integer, the steps in a cycle, not {period!r}.")
+    period = whole_number("period", period, hint="It is the number of steps in a cycle.")
     if not 0.0 <= exploration < 1.0:
         raise ValueError(f"exploration must lie in [0, 1), not {exploration}: some steps sample.")
     initial = as_schedule(step_size, "step_size")
     if not isinstance(initial, Constant):
         raise TypeError("step_size must be a number, the first step of a cycle, not a schedule.")
-    steps = Cyclical(initial.value, int(period))
+    steps = Cyclical(initial.value, period)
     exploring = np.count_nonzero(np.arange(period) / period < exploration)
     hot = as_schedule(temperature, "temperature", allow_zero=True)
-    stages = Stages(hot, jnp.int32(exploring), int(period))
+    stages = Stages(hot, jnp.int32(exploring), period)
     at_one = sampler(gradient, steps, temperature=1.0, **more)
     if exploring:
         _check_cold(sampler, gradient, steps, more)

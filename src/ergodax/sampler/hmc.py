@@ -5,11 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.gradient.base import Estimate, check_estimator
-from ergodax.gradient.full import FullGradient
+from ergodax.checks import whole_number
+from ergodax.gradient.base import Estimate
+from ergodax.gradient.full import FullGradient, exact_gradient
 from ergodax.integrator.leapfrog import leapfrog
 from ergodax.integrator.metropolis import metropolis
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
@@ -17,6 +19,7 @@ from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
+from ergodax.target.base import AbstractTarget
 
 
 class HamiltonianMonteCarlo(Kernel):
@@ -67,10 +70,10 @@ class HamiltonianMonteCarlo(Kernel):
 
 
 def hmc(
-    gradient: FullGradient,
+    gradient: FullGradient | AbstractTarget,
     step_size: Any,
     *,
-    num_leapfrog_steps: int = 10,
+    num_leapfrog_steps: int | np.integer = 10,
     mass: Any = 1.0,
     temperature: Any = 1.0,
 ) -> HamiltonianMonteCarlo:
@@ -81,7 +84,8 @@ def hmc(
         x+ = x' with probability min(1, exp(-(H' - H) / T)), else x
 
     Args:
-        gradient: the exact gradient, ex.FullGradient: the test is invalid with a noisy one.
+        gradient: a target or posterior, or its ex.FullGradient: the test is invalid with a noisy
+            gradient.
         step_size: h, a positive number or a schedule; about 0.5 in units of the posterior sd
             where the mass is the inverse covariance.
         num_leapfrog_steps: L, at least 1; costs L full gradients a step.
@@ -92,39 +96,16 @@ def hmc(
         A kernel with state.position; `auxiliary` is empty.
 
     Raises:
-        TypeError: the gradient is not a FullGradient, or an argument is not a number.
+        TypeError: neither a target nor its exact gradient, or an argument is not a number.
         ValueError: a number out of range.
 
     Reference:
         Neal, MCMC using Hamiltonian dynamics, 2011.
     """
-    if not isinstance(check_estimator(gradient), FullGradient):
-        raise TypeError(
-            f"hmc needs the exact gradient, not {type(gradient).__name__}: its Metropolis test is "
-            "wrong with a noisy one. Try ex.FullGradient(target), or ex.sghmc."
-        )
     return HamiltonianMonteCarlo(
-        gradient,
+        exact_gradient(gradient, "hmc", "ex.sghmc"),
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
         as_definite(mass, "mass"),
-        check_leapfrogs(num_leapfrog_steps, "num_leapfrog_steps"),
+        whole_number("num_leapfrog_steps", num_leapfrog_steps),
     )
-
-
-def check_leapfrogs(count: Any, name: str) -> int:
-    """A whole number of steps.
-
-    Args:
-        count: the number.
-        name: the argument's name, for errors.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: less than 1.
-    """
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"{name} must be an integer, not {count!r}.")
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, not {count}.")
-    return count

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number, whole_number
+from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State, report_step
-from ergodax.mapped import in_any_chain
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 
@@ -89,11 +90,16 @@ class PreconditionedLangevin(Kernel):
             twice = eqx.tree_at(lambda e: e.evaluations, estimate, 2 * estimate.evaluations)
             return twice, after, change
 
+        def without_derivative(found: tuple) -> tuple[Estimate, Any, PyTree]:
+            twice, after, change = found
+            once = eqx.tree_at(lambda e: e.evaluations, twice, twice.evaluations // 2)
+            return once, after, tree.zeros_like(change)
+
         if not self.correction:
             return alone()
         if self.adaptation_steps is None:
             return with_derivative()
-        return jax.lax.cond(in_any_chain(weight > 0.0), with_derivative, alone)
+        return when(weight > 0.0, with_derivative, alone, without_derivative)
 
 
 def divergence(
@@ -117,17 +123,6 @@ def divergence(
     return jax.tree.map(leaf, metric, moment, mean, slope)
 
 
-def _number(value: Any, name: str, below: float, *, allow_zero: bool) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, not {value!r}.") from None
-    if not (0.0 <= number < below and (allow_zero or number > 0.0)):
-        least = "at least 0" if allow_zero else "positive"
-        raise ValueError(f"{name} must be {least} and less than {below}, not {value!r}.")
-    return number
-
-
 def _num_data(gradient: GradientEstimator) -> int:
     return getattr(getattr(gradient, "target", None), "num_data", 1)
 
@@ -140,7 +135,7 @@ def psgld(
     damping: float = 1e-3,
     temperature: Any = 1.0,
     correction: bool = True,
-    adaptation_steps: int | None = 1000,
+    adaptation_steps: int | np.integer | None = 1000,
 ) -> PreconditionedLangevin:
     """Stochastic-gradient Langevin dynamics with the preconditioner of RMSprop (Li et al.).
 
@@ -195,22 +190,14 @@ def psgld(
         deep neural networks, 2016.
     """
     if adaptation_steps is not None:
-        if isinstance(adaptation_steps, bool) or not isinstance(adaptation_steps, int | np.integer):
-            raise TypeError(
-                f"adaptation_steps must be an integer or None, not {adaptation_steps!r}. Try the "
-                "burn_in of the run."
-            )
-        if not 1 <= adaptation_steps < 2**31:
-            raise ValueError(
-                f"adaptation_steps must be at least 1 and below 2^31, not {adaptation_steps}: V "
-                "has to see a gradient. Try the burn_in of the run."
-            )
+        hint = "Try the burn_in of the run: V has to see a gradient."
+        adaptation_steps = whole_number("adaptation_steps", adaptation_steps, hint=hint)
     return PreconditionedLangevin(
         check_estimator(gradient),
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature", allow_zero=True),
-        _number(decay, "decay", 1.0, allow_zero=True),
-        _number(damping, "damping", np.inf, allow_zero=False),
+        real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
+        real_number("damping", damping, above=0.0, hint="Try 1e-3."),
         None if adaptation_steps is None else jnp.int32(adaptation_steps),
         correction,
     )

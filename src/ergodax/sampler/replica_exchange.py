@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
-from ergodax.mapped import in_any_chain
 from ergodax.sampler.cyclical import check_sampler
 from ergodax.sampler.replicas import Replicas, stack
 from ergodax.sampler.swaps import Energies, energies_for, neighbours, swap_probability
@@ -63,13 +64,17 @@ class ReplicaExchange(Kernel):
         rate = jnp.zeros(self.temperatures.size - 1, tree.result_dtype(states.position))
         return replicas.state(rate, jnp.int32(0))
 
-    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
-        """Move every replica; where a round is due, let neighbours exchange places."""
+    def step(self, key: PRNGKeyArray, state: State, batch: PyTree = None) -> tuple[State, Info]:
+        """Move every replica; where a round is due, let neighbours exchange places.
+
+        A batch of the user's is that of every replica's gradient; swaps draw their own.
+        """
         keys = jax.random.split(key, self.temperatures.size + 1)
+        given = {} if batch is None else {"batch": batch}
 
         def move(kernel: Kernel, key: PRNGKeyArray, own: Replicas) -> tuple[Replicas, Info]:
             begin = State(own.position, own.auxiliary, own.gradient, own.estimate, state.step)
-            end, info = kernel.step(key, begin)
+            end, info = kernel.step(key, begin, **given)
             return Replicas(end.position, end.auxiliary, end.gradient, end.estimate), info
 
         moved, infos = self._each(move, keys[:-1], Replicas.of(state))
@@ -78,8 +83,8 @@ class ReplicaExchange(Kernel):
         if self.swap_every == 1:
             replicas, rate, outcome = self._swap(keys[-1], moved, rate, round_number)
         else:
-            replicas, rate, outcome = jax.lax.cond(
-                in_any_chain(count % self.swap_every == 0),  # the chains count alike
+            replicas, rate, outcome = when(
+                count % self.swap_every == 0,
                 lambda: self._swap(keys[-1], moved, rate, round_number),
                 lambda: (moved, rate, Outcome.none(rate)),
             )
@@ -154,7 +159,7 @@ def replica_exchange(
     step_size: Any,
     *,
     temperatures: Any = (1.0, 2.0, 4.0, 8.0),
-    swap_every: int = 10,
+    swap_every: int | np.integer = 10,
     correction: bool = True,
     swap_batch_size: int | np.integer | None = None,
     **more: Any,
@@ -221,17 +226,14 @@ def replica_exchange(
     check_sampler(sampler)
     ladder = _checked_temperatures(temperatures)
     sizes = _one_for_each(step_size, len(ladder))
-    if isinstance(swap_every, bool) or not isinstance(swap_every, int | np.integer):
-        raise TypeError(f"swap_every must be an integer, not {swap_every!r}.")
-    if swap_every < 1:
-        raise ValueError(f"swap_every must be at least 1 step, not {swap_every}.")
+    swap_every = whole_number("swap_every", swap_every)
     kernels = [
         sampler(gradient, h, temperature=t, **more) for h, t in zip(sizes, ladder, strict=True)
     ]
     energies = energies_for(gradient, swap_batch_size, correction=correction)
     stacked, axes = stack(kernels)
     return ReplicaExchange(
-        stacked, axes, energies, jnp.asarray(ladder), int(swap_every), bool(correction)
+        stacked, axes, energies, jnp.asarray(ladder), swap_every, bool(correction)
     )
 
 

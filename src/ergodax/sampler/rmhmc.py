@@ -5,18 +5,20 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.gradient.base import Estimate, check_estimator
-from ergodax.gradient.full import FullGradient
+from ergodax.checks import real_number, whole_number
+from ergodax.gradient.base import Estimate
+from ergodax.gradient.full import FullGradient, exact_gradient
 from ergodax.integrator.generalised_leapfrog import Flow, generalised_leapfrog
 from ergodax.integrator.metropolis import metropolis
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy, exact_metric
-from ergodax.sampler.hmc import check_leapfrogs
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
+from ergodax.target.base import AbstractTarget
 
 
 class RiemannianHamiltonianMonteCarlo(Kernel):
@@ -42,12 +44,13 @@ class RiemannianHamiltonianMonteCarlo(Kernel):
         key_momentum, key_accept = jax.random.split(key)
         h, temperature = self.step_size(state.step), self.temperature(state.step)
         x = state.position
-        momentum = self.kinetic.draw(key_momentum, x, temperature)
+        kinetic = self.kinetic.traced(x)
+        momentum = kinetic.draw(key_momentum, x, temperature)
         start = (state.estimate.potential, state.estimate.gradient)
-        flow = self._flow(x, temperature)
+        flow = self._flow(kinetic, x, temperature)
         end = generalised_leapfrog(flow, x, momentum, start, h, self.num_leapfrog_steps)
-        rise = end.energies[0] + self.kinetic(end.position, end.momentum, temperature)
-        rise = rise - start[0] - self.kinetic(x, momentum, temperature)
+        rise = end.energies[0] + kinetic(end.position, end.momentum, temperature)
+        rise = rise - start[0] - kinetic(x, momentum, temperature)
         # What can't be taken back is rejected.
         rise = jnp.where(end.reversible, rise, jnp.inf) / tree.cast(temperature, rise)
         potential, gradient = end.energies
@@ -59,27 +62,27 @@ class RiemannianHamiltonianMonteCarlo(Kernel):
             rise,
             step_size=h,
             evaluations=estimate.evaluations * end.num_steps,
-            kinetic_temperature=kinetic_temperature(momentum, self.kinetic.velocity(x, momentum)),
+            kinetic_temperature=kinetic_temperature(momentum, kinetic.velocity(x, momentum)),
         )
 
-    def _flow(self, position: PyTree, temperature: Any) -> Flow:
+    def _flow(self, kinetic: RiemannianEnergy, position: PyTree, temperature: Any) -> Flow:
         """The Hamiltonian, with the tolerance for positions of this dtype."""
         tolerance = self.tolerance
         if tolerance is None:
             tolerance = float(jnp.finfo(tree.result_dtype(position)).eps) ** 0.7
         evaluate = self.gradient.target.value_and_gradient
-        return Flow(evaluate, self.kinetic, temperature, tolerance, self.max_iterations)
+        return Flow(evaluate, kinetic, temperature, tolerance, self.max_iterations)
 
 
 def rmhmc(
-    gradient: FullGradient,
+    gradient: FullGradient | AbstractTarget,
     step_size: Any,
     metric: Any,
     *,
-    num_leapfrog_steps: int = 10,
+    num_leapfrog_steps: int | np.integer = 10,
     temperature: Any = 1.0,
     tolerance: float | None = None,
-    max_iterations: int = 100,
+    max_iterations: int | np.integer = 100,
 ) -> RiemannianHamiltonianMonteCarlo:
     """Riemannian manifold Hamiltonian Monte Carlo: no bias at any step size.
 
@@ -102,7 +105,8 @@ def rmhmc(
     iterations converge.
 
     Args:
-        gradient: the exact gradient, ex.FullGradient: the test is invalid with a noisy one.
+        gradient: a target or posterior, or its ex.FullGradient: the test is invalid with a noisy
+            gradient.
         step_size: h, a positive number or a schedule; about 0.5 where the metric is the local
             covariance.
         metric: function of the position that returns G^-1, the inverse metric: a number, a
@@ -119,31 +123,22 @@ def rmhmc(
         A kernel with state.position; `auxiliary` is empty.
 
     Raises:
-        TypeError: the gradient is not a FullGradient, the metric not a function of the position
-            alone, or an argument is not a number.
+        TypeError: neither a target nor its exact gradient, a metric that is not a function of the
+            position alone, or an argument that is not a number.
         ValueError: a number out of range.
 
     Reference:
         Girolami and Calderhead, Riemann manifold Langevin and Hamiltonian Monte Carlo methods,
         2011.
     """
-    if not isinstance(check_estimator(gradient), FullGradient):
-        raise TypeError(
-            f"rmhmc needs the exact gradient, not {type(gradient).__name__}: its Metropolis test "
-            "is wrong with a noisy one. Try ex.FullGradient(target), or ex.sgrhmc."
-        )
-    check_leapfrogs(num_leapfrog_steps, "num_leapfrog_steps")
-    check_leapfrogs(max_iterations, "max_iterations")
-    if tolerance is not None and isinstance(tolerance, bool | str):
-        raise TypeError(f"tolerance must be a number or None, not {tolerance!r}.")
-    if tolerance is not None and not 0.0 < tolerance < 1.0:
-        raise ValueError(f"tolerance must be between 0 and 1, not {tolerance}. Try 1e-6.")
+    if tolerance is not None:
+        tolerance = real_number("tolerance", tolerance, above=0.0, below=1.0, hint="Try 1e-6.")
     return RiemannianHamiltonianMonteCarlo(
-        gradient,
+        exact_gradient(gradient, "rmhmc", "ex.sgrhmc"),
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
         RiemannianEnergy(exact_metric(metric)),
-        num_leapfrog_steps,
-        None if tolerance is None else float(tolerance),
-        max_iterations,
+        whole_number("num_leapfrog_steps", num_leapfrog_steps),
+        tolerance,
+        whole_number("max_iterations", max_iterations),
     )

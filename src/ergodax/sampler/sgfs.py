@@ -42,6 +42,7 @@ class FisherScoring(Kernel):
 
     def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
         """Average the scores' covariance, then take the step that it allows."""
+        check_scores(self.gradient, "sgfs")  # a batch of the user's may be of one
         key_gradient, key_noise = jax.random.split(key)
         h, temperature = self.step_size(state.step), self.temperature(state.step)
         estimate, scores, gradient = self.gradient.estimate_with_scores(

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
 from ergodax.recipe import dynamics
@@ -15,7 +17,7 @@ def sghmc(
     mass: Any = 1.0,
     temperature: Any = 1.0,
     scheme: str = "semi-implicit",
-    resample_every: int | None = None,
+    resample_every: int | np.integer | None = None,
     compensate: bool = False,
     clip: bool = False,
 ) -> EulerMaruyama:
@@ -33,7 +35,7 @@ def sghmc(
     Args:
         gradient: an estimator of grad U, such as ex.Minibatch.
         step_size: h, a positive number or a schedule.
-        friction: the rate gamma > 0; C = gamma M.
+        friction: the rate gamma > 0, a number or a schedule; C = gamma M.
         mass: M: number, vector, matrix or operator, positive definite.
         temperature: T, a number or a schedule.
         scheme: "semi-implicit" or "euler".

@@ -13,7 +13,7 @@ def sgnht(
     *,
     mass: Any = 1.0,
     temperature: Any = 1.0,
-    thermal_mass: float | None = None,
+    thermal_mass: Any = None,
     per_coordinate: bool = False,
     scheme: str = "BADODAB",
 ) -> Splitting:
@@ -50,8 +50,6 @@ def sgnht(
         thermostats, 2014; Leimkuhler and Shang, Adaptive thermostats for noisy gradient
         systems, 2016 (BADODAB).
     """
-    if thermal_mass is not None and not thermal_mass > 0:
-        raise ValueError(f"thermal_mass must be positive, not {thermal_mass}.")
     return splitting(
         scheme,
         gradient,

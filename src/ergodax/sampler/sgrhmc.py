@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
 from ergodax.recipe import dynamics
@@ -15,7 +17,7 @@ def sgrhmc(
     *,
     temperature: Any = 1.0,
     scheme: str = "semi-implicit",
-    resample_every: int | None = None,
+    resample_every: int | np.integer | None = None,
     compensate: bool = False,
     clip: bool = False,
 ) -> EulerMaruyama:
@@ -37,7 +39,7 @@ def sgrhmc(
         metric: function of the position that returns G^-1, the inverse metric: a number, a
             vector or tree like the position, a matrix or an operator; or an ex.Metric with its
             divergence, or an ex.PotentialMetric.
-        friction: gamma > 0; 1 is Ma, Chen and Fox's.
+        friction: gamma > 0, a number or a schedule; 1 is Ma, Chen and Fox's.
         temperature: T, a number or a schedule; multiplies the noise and Gamma.
         scheme: "semi-implicit" or "euler".
         resample_every: draw r ~ N(0, T I) anew before every step whose number is a multiple of

@@ -5,16 +5,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.gradient.full import FullGradient
 from ergodax.integrator.leapfrog import Energies
 from ergodax.integrator.metropolis import metropolis
 from ergodax.integrator.nested_leapfrog import nested_leapfrog
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature
 from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
-from ergodax.sampler.hmc import check_leapfrogs
 from ergodax.schedule import as_schedule
 from ergodax.schedule.constant import Schedule
 from ergodax.target.base import AbstractTarget
@@ -98,12 +100,12 @@ class SplitHamiltonianMonteCarlo(Kernel):
 
 
 def split_hmc(
-    slow: AbstractTarget,
-    fast: AbstractTarget,
+    slow: AbstractTarget | FullGradient,
+    fast: AbstractTarget | FullGradient,
     step_size: Any,
     *,
-    num_leapfrog_steps: int = 10,
-    num_inner_steps: int = 10,
+    num_leapfrog_steps: int | np.integer = 10,
+    num_inner_steps: int | np.integer = 10,
     mass: Any = 1.0,
     temperature: Any = 1.0,
 ) -> SplitHamiltonianMonteCarlo:
@@ -119,8 +121,8 @@ def split_hmc(
     that is tight. No bias at any step size.
 
     Args:
-        slow: U_slow, any target.
-        fast: U_fast, any target on the same positions.
+        slow: U_slow, any target or its ex.FullGradient.
+        fast: U_fast, likewise, on the same positions.
         step_size: h of the outer steps, a positive number or a schedule; about 0.5 in units of the
             scale of U_slow.
         num_leapfrog_steps: outer steps, at least 1; a gradient of U_slow each.
@@ -139,15 +141,20 @@ def split_hmc(
         Sexton and Weingarten, Hamiltonian evolution for the hybrid Monte Carlo algorithm, 1992;
         Shahbaba, Lan, Johnson and Neal, Split Hamiltonian Monte Carlo, 2014.
     """
-    for name, part in (("slow", slow), ("fast", fast)):
-        if not isinstance(part, AbstractTarget):
-            raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {part!r}.")
     return SplitHamiltonianMonteCarlo(
-        slow,
-        fast,
+        _target(slow, "slow"),
+        _target(fast, "fast"),
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
         as_definite(mass, "mass"),
-        check_leapfrogs(num_leapfrog_steps, "num_leapfrog_steps"),
-        check_leapfrogs(num_inner_steps, "num_inner_steps"),
+        whole_number("num_leapfrog_steps", num_leapfrog_steps),
+        whole_number("num_inner_steps", num_inner_steps),
     )
+
+
+def _target(part: Any, name: str) -> AbstractTarget:
+    """A target, or that of a FullGradient."""
+    part = part.target if isinstance(part, FullGradient) else part
+    if not isinstance(part, AbstractTarget):
+        raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {part!r}.")
+    return part

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
 from ergodax.target.base import AbstractTarget
@@ -86,7 +85,7 @@ def differences_on(
     """
 
     def at(position: PyTree) -> tuple[Array, Array]:
-        prior = posterior.log_prior(tree.thaw(position))
+        prior = posterior.prior(position)
         return prior, posterior.log_likelihoods(position, batch)
 
     priors, likelihoods = jax.vmap(at)(positions)

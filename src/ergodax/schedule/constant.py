@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ergodax import tree
-from ergodax.schedule.number import plain, positive
+from ergodax.checks import plain, positive
 
 Schedule = Callable[[Any], Any]  # the step, an int32 scalar -> a scalar
 

@@ -2,10 +2,9 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ergodax.schedule.number import positive
+from ergodax.checks import positive, whole_number
 
 
 class Cyclical(eqx.Module):
@@ -29,12 +28,7 @@ class Cyclical(eqx.Module):
 
     def __check_init__(self) -> None:
         """Refuse an empty cycle."""
-        if isinstance(self.period, bool) or not isinstance(self.period, int | np.integer):
-            raise TypeError(f"period must be an integer, not {self.period!r}.")
-        if self.period < 1:
-            raise ValueError(f"period must be at least 1 step, not {self.period}.")
-        if self.period >= 2**31:
-            raise ValueError(f"period must be below 2^31 steps, not {self.period}.")
+        whole_number("period", self.period)
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """The value at `step`, counted from 0."""

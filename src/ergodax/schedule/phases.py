@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.schedule.constant import Schedule, as_schedule
 
 
@@ -68,8 +69,4 @@ def _pair(phase: Any) -> tuple[Any, Any]:
 def _checked(steps: Any) -> int:
     if steps is None:
         raise ValueError("only the last of phases may have None for its steps: it never ends.")
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer):
-        raise TypeError(f"the steps of a phase must be an integer, not {steps!r}.")
-    if not 1 <= steps < 2**31:
-        raise ValueError(f"the steps of a phase must lie in [1, 2^31), not {steps}.")
-    return int(steps)
+    return whole_number("the steps of a phase", steps)

@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
-from ergodax.schedule.number import positive
+from ergodax.checks import positive
 
 
 class Polynomial(eqx.Module):

@@ -12,10 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike as NestedNumbers
-from scipy import integrate, special
 
 from ergodax.target.base import AbstractTarget
 
@@ -235,8 +235,8 @@ def double_well(height: float = 1.0, minimum: float = 1.0, dimension: int = 1) -
         raise ValueError("height and minimum must be positive, and dimension at least 1.")
     density: Callable[[float], float] = lambda x: np.exp(-height * (x * x - 1.0) ** 2)  # noqa: E731
     edge = np.sqrt(1.0 + np.sqrt(60.0 / height))
-    mass = integrate.quad(density, 0, edge, epsabs=0, epsrel=1e-12)[0]
-    second = integrate.quad(lambda x: x * x * density(x), 0, edge, epsabs=0, epsrel=1e-12)[0]
+    mass = scipy.integrate.quad(density, 0, edge, epsabs=0, epsrel=1e-12)[0]
+    second = scipy.integrate.quad(lambda x: x * x * density(x), 0, edge, epsabs=0, epsrel=1e-12)[0]
     variance = minimum**2 * second / mass
     return DoubleWell(
         jnp.zeros(dimension),
@@ -248,7 +248,7 @@ def double_well(height: float = 1.0, minimum: float = 1.0, dimension: int = 1) -
 
 def banana() -> Banana:
     """The correlated two-dimensional target of Ma, Chen and Fox (2015), Figure 3."""
-    second = np.sqrt(10.0) * special.gamma(0.75) / special.gamma(0.25)  # E x1^2
+    second = np.sqrt(10.0) * scipy.special.gamma(0.75) / scipy.special.gamma(0.25)  # E x1^2
     variance = 1.0 / 16.0 + (2.5 - second**2) / 16.0  # E x1^4 = 5/2
     return Banana(jnp.asarray([0.0, second / 4.0 - 1.2]), jnp.diag(jnp.asarray([second, variance])))
 

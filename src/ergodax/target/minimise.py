@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import optimize
 
 ROUNDINGS = 32.0  # by which a sum of many terms is off, at most
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -91,7 +91,7 @@ def minimise(
         settings |= {"method": "trust-exact", "hess": hessian}
     try:
         with np.errstate(all="ignore"):  # of line searches that leave the finite numbers
-            optimize.minimize(evaluate, start, callback=count, **settings)
+            scipy.optimize.minimize(evaluate, start, callback=count, **settings)
     except _Enough:
         pass
     return best._replace(iterations=iterations, evaluations=evaluations)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ergodax import tree
 from ergodax.data.arrays import num_rows
 from ergodax.data.passes import sum_in_chunks, summed
 from ergodax.target.posterior import Posterior
@@ -38,4 +37,4 @@ def _sums(posterior: Posterior, position: PyTree, rows: PyTree) -> tuple[Array, 
 
 @eqx.filter_jit
 def _prior(posterior: Posterior, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
-    return jax.value_and_grad(lambda x: posterior.log_prior(tree.thaw(x)))(position)
+    return posterior.prior_and_gradient(position)

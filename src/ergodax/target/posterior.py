@@ -110,12 +110,7 @@ class Posterior(AbstractTarget):
 
     def potential_on(self, position: PyTree, batch: PyTree) -> Float[Array, ""]:
         """The unbiased estimate of U from a batch of n: -log_prior - (N/n) sum log_likelihood."""
-        prior = self.log_prior(tree.thaw(position))
-        if jnp.shape(prior) != ():
-            raise _refusal(
-                f"log_prior must return a scalar, not shape {jnp.shape(prior)}. "
-                "Sum over the dimensions, as in jnp.sum(...)."
-            )
+        prior = self.prior(position)
         likelihood = jnp.sum(self.log_likelihoods(position, batch))
         return -prior - (self.num_data / num_rows(batch)) * likelihood
 
@@ -129,9 +124,29 @@ class Posterior(AbstractTarget):
             raise _refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
         return self.potential_on(position, self.data)
 
+    def prior(self, position: PyTree) -> Float[Array, ""]:
+        """log_prior at a position as the samplers hold it; a constant in the position's dtype.
+
+        Raises:
+            TypeError: the user's function returns the wrong shape.
+        """
+        value = self.log_prior(tree.thaw(position))
+        if jnp.shape(value) != ():
+            raise _refusal(
+                f"log_prior must return a scalar, not shape {jnp.shape(value)}. "
+                "Sum over the dimensions, as in jnp.sum(...)."
+            )
+        if isinstance(value, int | float) or jnp.issubdtype(jnp.result_type(value), jnp.integer):
+            return jnp.asarray(value).astype(tree.result_dtype(position))  # a flat prior: 0
+        return value
+
+    def prior_and_gradient(self, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
+        """log_prior and its gradient (not of the potential: the sign is the prior's own)."""
+        return jax.value_and_grad(self.prior)(position)
+
     def prior_gradient(self, position: PyTree) -> PyTree:
-        """The gradient of log_prior (not of the potential: the sign is the prior's own)."""
-        return jax.grad(lambda p: self.log_prior(tree.thaw(p)))(position)
+        """The gradient of log_prior alone."""
+        return self.prior_and_gradient(position)[1]
 
     def per_example_gradients(self, position: PyTree, batch: PyTree) -> PyTree:
         """The score of each example: the gradient of its log-likelihood, unscaled.

@@ -7,6 +7,7 @@ from ergodax.tune.coordinates import Coordinates, in_coordinates
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
 from ergodax.tune.low_rank import LowRank
+from ergodax.tune.nuts import Nuts, warm_up
 from ergodax.tune.pilot import tune
 from ergodax.tune.scale import curvature_coordinates, draws_coordinates, round_coordinates
 from ergodax.tune.step_size import StepSearch, find_step, first_step
@@ -20,6 +21,7 @@ __all__ = [
     "Coordinates",
     "Inference",
     "LowRank",
+    "Nuts",
     "Plan",
     "StepSearch",
     "Tuned",
@@ -37,6 +39,7 @@ __all__ = [
     "round_coordinates",
     "tune",
     "tune_surrogate",
+    "warm_up",
     "whiten",
     "whole_temperature",
 ]

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
+import scipy
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 

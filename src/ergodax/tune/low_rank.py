@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 from jaxtyping import Array, Float
 
 from ergodax.tune.host import on_device

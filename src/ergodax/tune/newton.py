@@ -54,4 +54,4 @@ def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "
 @eqx.filter_jit
 def _prior_hessian(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
     flat, unravel = tree.ravel(position)
-    return jax.hessian(lambda x: posterior.log_prior(tree.thaw(unravel(x))))(flat)
+    return jax.hessian(lambda x: posterior.prior(unravel(x)))(flat)

@@ -186,7 +186,7 @@ def _mean_squares(
     signs = jax.random.rademacher(key, (PROBES, *flat.shape), flat.dtype)
     smooth = target.potential
     if isinstance(target, Posterior):
-        smooth = lambda x: -target.log_prior(tree.thaw(x))  # noqa: E731
+        smooth = lambda x: -target.prior(x)  # noqa: E731
     gradient = jax.grad(lambda x: smooth(unravel(x)))
     curvature = jnp.mean(jax.lax.map(lambda s: jax.jvp(gradient, (flat,), (s,))[1] * s, signs), 0)
     if not isinstance(target, Posterior):

@@ -10,7 +10,7 @@ can be compensated at the cost of an elementwise product.
 
 import equinox as eqx
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree

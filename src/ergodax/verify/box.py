@@ -5,8 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy import optimize
 
 from ergodax.verify.grid import Axis, mesh, tabulator
 
@@ -27,7 +27,7 @@ def mode(potential: Callable, dimension: int) -> Float[np.ndarray, " d"]:
             energy, gradient = slope(jnp.asarray(z))
             return float(energy), np.asarray(gradient, float)
 
-        found = optimize.minimize(value, np.zeros(dimension), jac=True, method="BFGS")
+        found = scipy.optimize.minimize(value, np.zeros(dimension), jac=True, method="BFGS")
     if not np.isfinite(found.x).all() or np.abs(found.x).max() > 1e8:
         raise ValueError(
             "potential has no minimum that a search from the origin finds, so there is no box "

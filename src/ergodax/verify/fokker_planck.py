@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import sparse, special
-from scipy.sparse import linalg
 
 from ergodax.verify.cells import Cells
 from ergodax.verify.grid import (
@@ -37,7 +36,7 @@ class FokkerPlanck(Cells):
             are jump rates and not negative, and columns sum to zero.
     """
 
-    rates: sparse.csr_array
+    rates: scipy.sparse.csr_array
 
     @property
     def exits(self) -> Float[np.ndarray, " count"]:
@@ -68,7 +67,7 @@ class FokkerPlanck(Cells):
         stages = max(1, int(np.ceil(fastest * time / JUMPS_A_STAGE)))
         if fastest * time == 0:
             return p.reshape(self.shape)
-        step: Any = sparse.eye_array(p.size, format="csr") + self.rates / fastest
+        step: Any = scipy.sparse.eye_array(p.size, format="csr") + self.rates / fastest
         weights = _poisson(fastest * time / stages)
         for _ in range(stages):
             before, power, p = p, p, weights[0] * p
@@ -90,8 +89,8 @@ class FokkerPlanck(Cells):
         # A small shift makes an M-matrix whose inverse is positive, and whose dominant
         # direction is the stationary density.
         count = self.exits.size
-        shifted = 1e-12 * self.exits.max() * sparse.eye_array(count) - self.rates
-        solver = linalg.splu(sparse.csc_array(shifted))
+        shifted = 1e-12 * self.exits.max() * scipy.sparse.eye_array(count) - self.rates
+        solver = scipy.sparse.linalg.splu(scipy.sparse.csc_array(shifted))
         p = np.full(count, 1.0 / count)
         for _ in range(50):
             new = np.maximum(solver.solve(p), 0.0)
@@ -157,5 +156,5 @@ def fokker_planck(
 def _poisson(mean: float) -> Float[np.ndarray, " k"]:
     """Poisson probabilities from 0 to where they are negligible, normalised."""
     k = np.arange(int(mean + 9.0 * np.sqrt(mean)) + 40)
-    weights = np.exp(k * np.log(mean) - mean - special.gammaln(k + 1.0))
+    weights = np.exp(k * np.log(mean) - mean - scipy.special.gammaln(k + 1.0))
     return weights / weights.sum()

@@ -6,9 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import lax
 from jaxtyping import Array, Bool, Float
-from scipy import ndimage
 
 from ergodax.verify.grid import Axis
 
@@ -63,12 +63,16 @@ def interpolant(
         grid: the axes.
     """
     widths = [axis.width for axis in grid]
-    nearest: Any = ndimage.distance_transform_edt(
+    nearest: Any = scipy.ndimage.distance_transform_edt(
         ~known, sampling=widths, return_distances=False, return_indices=True
     )
     extended = values[tuple(nearest)]
     padded = [
-        np.pad(ndimage.spline_filter(component, DEGREE, mode="mirror"), DEGREE // 2, mode="reflect")
+        np.pad(
+            scipy.ndimage.spline_filter(component, DEGREE, mode="mirror"),
+            DEGREE // 2,
+            mode="reflect",
+        )
         for component in np.moveaxis(extended, -1, 0)
     ]
     first = [axis.centres[0] for axis in grid]

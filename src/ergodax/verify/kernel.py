@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from ergodax.checks import whole_number
 from ergodax.kernel import check_kernel, check_key
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify.bias import Bias
@@ -122,10 +123,7 @@ def _check(make_kernel: Any, target: Any, num_draws: Any, budget: float, toleran
         raise TypeError(
             f"target must be one of ergodax.targets, not {target!r}: its exact draws are needed."
         )
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int):
-        raise TypeError(f"num_draws must be an integer, not {num_draws!r}.")
-    if num_draws < 100:
-        raise ValueError(f"num_draws must be at least 100, not {num_draws}. Try 2**18.")
+    whole_number("num_draws", num_draws, at_least=100, hint="Try 2**18.")
     if not 0.0 < budget < 1.0:
         raise ValueError(f"budget must be a probability between 0 and 1, not {budget}. Try 1e-6.")
     if not tolerance > 0.0:

@@ -4,8 +4,8 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import stats
 
 from ergodax.verify import bias
 from ergodax.verify.bias import Bias, Estimate
@@ -62,7 +62,7 @@ class KernelReport:
     @property
     def critical(self) -> float:
         """How many standard errors are no accident, each function being tested twice."""
-        return float(stats.norm.isf(0.5 * self.budget / (2 * len(self.functions))))
+        return float(scipy.stats.norm.isf(0.5 * self.budget / (2 * len(self.functions))))
 
     @property
     def fitted(self) -> int:

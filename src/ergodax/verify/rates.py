@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import sparse, special
 
 from ergodax.verify.grid import Axis, cell_volume, mesh, tabulate
 
@@ -14,7 +14,7 @@ LOW, HIGH, ALL = slice(-1), slice(1, None), slice(None)
 
 def rate_matrix(
     drift: Callable, diffusion: Float[np.ndarray, "*cells d d"], axes: tuple[Axis, ...]
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """A with dp/dt = A p: off-diagonals not negative, zero column sums.
 
     Args:
@@ -68,7 +68,7 @@ def axis_shares(
 
 def bernoulli(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """x / (e^x - 1)."""
-    return 1.0 / special.exprel(x)
+    return 1.0 / scipy.special.exprel(x)
 
 
 def fitted(
@@ -100,7 +100,7 @@ def _along_axis(
     return here, there, *fitted(own[here], own[there], pull, axes[i].width)
 
 
-def _assemble(jumps: list[tuple[Any, ...]], shape: tuple[int, ...]) -> sparse.csr_array:
+def _assemble(jumps: list[tuple[Any, ...]], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
     count = int(np.prod(shape))
     cells = np.arange(count).reshape(shape)
     source, goal, rate = [], [], []
@@ -110,6 +110,6 @@ def _assemble(jumps: list[tuple[Any, ...]], shape: tuple[int, ...]) -> sparse.cs
         goal += [b, a]
         rate += [onward.ravel(), back.ravel()]
     entries = np.concatenate(rate), (np.concatenate(goal), np.concatenate(source))
-    between = sparse.coo_array(entries, shape=(count, count)).tocsr()
+    between = scipy.sparse.coo_array(entries, shape=(count, count)).tocsr()
     between.eliminate_zeros()
-    return (between - sparse.diags_array(between.sum(axis=0))).tocsr()
+    return (between - scipy.sparse.diags_array(between.sum(axis=0))).tocsr()

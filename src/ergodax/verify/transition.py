@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy import special
 
 from ergodax.verify.cells import Cells
 from ergodax.verify.grid import Axis, as_drift, as_matrix_field, mesh, tabulate
@@ -112,9 +112,11 @@ def transition_law(
     _check_variance(variance, axis)
     spread = np.sqrt(variance)
     scaled = (axis.centres[None, :] - mean[:, None]) / spread[:, None]
-    matrix = special.softmax(-0.5 * scaled**2, axis=1)
+    matrix = scipy.special.softmax(-0.5 * scaled**2, axis=1)
     weights = _stationary(matrix)
-    past = special.ndtr((axis.low - mean) / spread) + special.ndtr((mean - axis.high) / spread)
+    past = scipy.special.ndtr((axis.low - mean) / spread) + scipy.special.ndtr(
+        (mean - axis.high) / spread
+    )
     lost = float(weights @ past)
     if not lost <= LOST:
         raise ValueError(

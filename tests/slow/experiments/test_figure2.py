@@ -44,7 +44,7 @@ def limits():
     return found
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "own", "other"), [("gSGRHMC", "", "naive_"), ("naive SGRHMC", "naive_", "")]
 )
@@ -57,7 +57,7 @@ def test_each_sampler_has_its_own_law_and_not_the_other(limits, name, own, other
         assert_agrees(speed, exact[f"{other}log_speed"])
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_divergences_of_the_limits(limits):
     exact = line.exact_values(NORMAL, edges_of(NORMAL))["naive_kl_from_target_in_bins"]
     naive = measured.number(limits["naive SGRHMC"], "kl_from_target")
@@ -74,7 +74,7 @@ def crossings(offset, step):
     return row["crossings"]
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_the_printed_metric_divides_the_line_and_a_positive_one_does_not():
     """Crossings fall to 0.4, like h^(1/3); thousands are counted, so 0.15 is many errors."""
     coarse, _, fine = singular.STEPS

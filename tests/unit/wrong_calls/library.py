@@ -215,6 +215,9 @@ NUMBERS = {
     "thermal_mass, zero": Case(
         lambda: ex.sgnht(full(), 0.1, thermal_mass=0.0), ValueError, ("thermal_mass", "positive")
     ),
+    "damping, text": Case(
+        lambda: ex.psgld(full(), 0.1, damping="1"), TypeError, ("damping", "number", "'1'")
+    ),
     "num_leapfrog_steps, zero": Case(
         lambda: ex.hmc(full(), 0.1, num_leapfrog_steps=0),
         ValueError,
@@ -265,7 +268,18 @@ RUNS = {
     "positions, wrong axis": Case(
         lambda: run(position=None, positions={"x": jnp.ones((3, 2))}, num_chains=4),
         ValueError,
-        ("positions['x']", "num_chains=4", "(3, 2)", "Pass num_chains="),
+        ("positions['x']", "num_chains=4", "(3, 2)", "Leave num_chains out"),
+    ),
+    "checkpoint, a folder": Case(
+        lambda: run(checkpoint="run"), TypeError, ("checkpoint=ex.Checkpoint('run')", "resume=True")
+    ),
+    "checkpoint, a number": Case(lambda: run(checkpoint=3), TypeError, ("ex.Checkpoint", "not 3")),
+    "Checkpoint, no path": Case(lambda: ex.Checkpoint(3), TypeError, ("folder", "path", "not 3")),
+    "Checkpoint, every": Case(
+        lambda: ex.Checkpoint("run", every="10"), TypeError, ("every", "seconds", "'10'")
+    ),
+    "state, a position": Case(
+        lambda: run(position=None, state=jnp.zeros(2)), TypeError, ("state", "samples.final_state")
     ),
     "key, a seed": Case(lambda: run(key=0), TypeError, ("key", "jax.random.key(0)", "not 0")),
     "key, several": Case(

@@ -39,7 +39,7 @@ PHASES = {
         lambda: Phases([(1.5, 0.1), (None, 0.2)]), TypeError, ("steps", "integer", "1.5")
     ),
     "phases, no steps": Case(
-        lambda: Phases([(0, 0.1), (None, 0.2)]), ValueError, ("steps", "[1, 2^31)", "0")
+        lambda: Phases([(0, 0.1), (None, 0.2)]), ValueError, ("steps", "at least 1", "0")
     ),
     "phases, negative": Case(
         lambda: Phases([(3, -0.1), (None, 0.2)]), ValueError, ("value", "zero or positive", "-0.1")

@@ -6,9 +6,10 @@ import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.recipe.dynamics.momentum import draw_momentum, friction_rate
+from ergodax.recipe.dynamics.momentum import damping, draw_momentum
 from ergodax.recipe.operators import Operator, Scalar, as_definite
 from ergodax.recipe.recipe import Recipe, Variables
+from ergodax.recipe.scheduled import Scheduled
 
 
 class _Hamiltonian(eqx.Module):
@@ -45,9 +46,9 @@ def hamiltonian(mass: Any = 1.0) -> Recipe:
 
 class _Underdamped(eqx.Module):
     hamiltonian: _Hamiltonian
-    damping: Operator
+    damping: Operator | Scheduled
 
-    def diffusion(self, z: Variables) -> dict[str, Operator]:
+    def diffusion(self, z: Variables) -> dict[str, Any]:
         return {"momentum": self.damping}
 
 
@@ -58,13 +59,13 @@ def underdamped(friction: Any = 1.0, mass: Any = 1.0) -> Recipe:
     Q = [[0, -I], [I, 0]].
 
     Args:
-        friction: the rate gamma >= 0; the friction matrix is C = gamma M.
+        friction: the rate gamma >= 0, a number or a schedule; the friction matrix is C = gamma M.
         mass: M: number, vector, matrix or operator, positive definite.
 
     Raises:
         ValueError: a negative friction or a mass that is not positive definite.
     """
     operator = as_definite(mass, "mass")
-    parts = _Underdamped(_Hamiltonian(operator), operator.scaled(friction_rate(friction)))
+    parts = _Underdamped(_Hamiltonian(operator), damping(friction, operator))
     rest = parts.hamiltonian
     return Recipe(parts.diffusion, rest.curl, rest.energy, rest.auxiliary)

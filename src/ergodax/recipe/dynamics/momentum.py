@@ -6,7 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number
 from ergodax.recipe.operators import Operator, Scalar, as_operator
+from ergodax.recipe.scheduled import Scheduled
+from ergodax.schedule import as_schedule
 
 
 def draw_momentum(
@@ -24,14 +27,42 @@ def thermostat_start(friction: Any, position: PyTree, *, per_coordinate: bool) -
     return jnp.asarray(friction).astype(tree.result_dtype(position))
 
 
-def friction_rate(friction: Any) -> Float[Array, ""]:
-    """The rate gamma as a checked number.
+def thermal_mass(value: Any) -> Float[Array, ""] | None:
+    """The mass mu of a thermostat as a checked number; None for the default.
 
     Raises:
-        TypeError: not one number.
+        TypeError: not a number.
+        ValueError: not positive and finite.
+    """
+    if value is None:
+        return None
+    hint = "None is for the dimension."
+    return jnp.asarray(real_number("thermal_mass", value, above=0.0, hint=hint))
+
+
+def friction_rate(friction: Any) -> Float[Array, ""] | Scheduled:
+    """The rate gamma as a checked number, or as a schedule.
+
+    Raises:
+        TypeError: neither one number nor a function of the step.
         ValueError: negative.
     """
+    if callable(friction):
+        return Scheduled(as_schedule(friction, "friction"))
     rate = as_operator(friction, "friction").factorise("friction")
     if not isinstance(rate, Scalar):
         raise TypeError("friction must be one number, a rate; the friction matrix is C = gamma M.")
     return rate.value
+
+
+def damping(friction: Any, mass: Operator) -> Operator | Scheduled:
+    """C = gamma M, computed once where gamma is a number.
+
+    Raises:
+        TypeError: gamma is neither one number nor a function of the step.
+        ValueError: negative.
+    """
+    rate = friction_rate(friction)
+    if isinstance(rate, Scheduled):
+        return Scheduled(rate.schedule, mass)
+    return mass.scaled(rate)

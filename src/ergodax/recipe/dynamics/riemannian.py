@@ -1,5 +1,6 @@
 """Recipes with a momentum on a Riemannian manifold: gSGRHMC and Riemannian HMC."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -8,15 +9,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.graph import traced
 from ergodax.recipe.dynamics.momentum import friction_rate
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
 from ergodax.recipe.recipe import Recipe, Variables
+from ergodax.recipe.scheduled import Scheduled
 
 
 class _RiemannianUnderdamped(eqx.Module):
     metric: Metric | PotentialMetric
-    friction: Float[Array, ""]
+    friction: Float[Array, ""] | Scheduled
 
     def auxiliary(self, key: PRNGKeyArray, position: PyTree) -> Variables:
         return {"momentum": tree.normal_like(key, position)}
@@ -52,7 +55,7 @@ def riemannian_underdamped(metric: Any, friction: Any = 1.0) -> Recipe:
 
     Args:
         metric: function of the position that returns G^-1 (see `Metric`), positive definite.
-        friction: gamma >= 0; 1 is Ma, Chen and Fox's.
+        friction: gamma >= 0, a number or a schedule; 1 is Ma, Chen and Fox's.
 
     Raises:
         TypeError: the metric is not a function, or the friction not a number.
@@ -71,7 +74,11 @@ class RiemannianEnergy(eqx.Module):
         metric: function of the position that returns G^-1.
     """
 
-    metric: Metric
+    metric: Callable[[PyTree], Operator]
+
+    def traced(self, position: PyTree) -> "RiemannianEnergy":
+        """The same, whose metric has been called once and is not called again."""
+        return RiemannianEnergy(traced(self.metric, position))
 
     def draw(self, key: PRNGKeyArray, position: PyTree, temperature: Any = 1.0) -> PyTree:
         """r ~ N(0, T G)."""
@@ -97,7 +104,7 @@ class RiemannianEnergy(eqx.Module):
 
 class _RiemannianHamiltonian(eqx.Module):
     kinetic: RiemannianEnergy
-    friction: Float[Array, ""]
+    friction: Float[Array, ""] | Scheduled
     temperature: Float[Array, ""]
 
     def auxiliary(self, key: PRNGKeyArray, position: PyTree) -> Variables:

@@ -7,17 +7,19 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.dynamics.momentum import draw_momentum, friction_rate, thermostat_start
+from ergodax.recipe.dynamics.momentum import thermal_mass as check_thermal_mass
 from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_definite
 from ergodax.recipe.recipe import Recipe, Variables
+from ergodax.recipe.scheduled import Scheduled
 
 
 class _NoseHoover(eqx.Module):
     mass: Operator
-    friction: Float[Array, ""]
-    thermal_mass: float | None = eqx.field(static=True)
+    friction: Float[Array, ""] | Scheduled
+    thermal_mass: Float[Array, ""] | None
     per_coordinate: bool = eqx.field(static=True)
 
-    def inertia(self, z: Variables) -> float:
+    def inertia(self, z: Variables) -> Any:
         default = 1.0 if self.per_coordinate else float(tree.size(z["momentum"]))
         return default if self.thermal_mass is None else self.thermal_mass
 
@@ -42,7 +44,7 @@ class _NoseHoover(eqx.Module):
 def nose_hoover(
     friction: Any = 1.0,
     mass: Any = 1.0,
-    thermal_mass: float | None = None,
+    thermal_mass: Any = None,
     *,
     per_coordinate: bool = False,
 ) -> Recipe:
@@ -60,7 +62,6 @@ def nose_hoover(
     Raises:
         ValueError: a negative friction or a mass that is not positive.
     """
-    parts = _NoseHoover(
-        as_definite(mass, "mass"), friction_rate(friction), thermal_mass, per_coordinate
-    )
+    mu = check_thermal_mass(thermal_mass)
+    parts = _NoseHoover(as_definite(mass, "mass"), friction_rate(friction), mu, per_coordinate)
     return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.recipe.graph import is_elementwise
+from ergodax.graph import is_elementwise
 from ergodax.recipe.operators.base import Operator, check_positive
 
 

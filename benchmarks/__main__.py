@@ -1,0 +1,31 @@
+"""The benchmarks by name: `python -m benchmarks NAME [OPTIONS]`; without a name, their list."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+BENCHMARKS = {
+    "steps": ("steps", "microseconds a step, compared with hand-written loops and BlackJAX"),
+    "nuts": ("nuts.command", "infer against NUTS, by number of rows or on a table"),
+    "kills": ("kills.kill_and_resume", "runs killed at random instants and resumed; memory"),
+    "hosts": ("hosts", "several devices and processes: a step, the loss of one"),
+    "streams": ("streams", "data on disk, compared with data in memory"),
+    "stein_tuner": ("stein_tuner", "step sizes by a bandit on the Stein discrepancy"),
+    "gallery": ("gallery", "from a slider's move to the changed picture"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the named benchmark, or list all of them."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    listed = "\n".join(f"  {each:<12}{what}" for each, (_, what) in BENCHMARKS.items())
+    if name in ("-h", "--help"):
+        print(f"usage: python -m benchmarks NAME [OPTIONS]\n\n{listed}\n\nNAME --help: its options")
+    elif name in BENCHMARKS:
+        importlib.import_module(f"benchmarks.{BENCHMARKS[name][0]}").main(rest)
+    else:
+        sys.exit(f"no benchmark {name!r}; there are\n{listed}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`infer` against NUTS on logistic regressions: `python -m benchmarks nuts`."""

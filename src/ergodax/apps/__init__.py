@@ -1,1 +1,0 @@
-"""Whole applications built from the library: regression on tables."""

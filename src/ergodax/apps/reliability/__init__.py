@@ -1,1 +1,0 @@
-"""Drills: runs that are killed, disks that are full, files that are damaged."""

@@ -1,0 +1,134 @@
+"""Checks of arguments: whole numbers, real numbers, and numbers that JAX will hold.
+
+A number that is known only to a running transformation passes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ergodax import tree
+
+# What single precision can hold.
+LEAST, MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+
+
+def whole_number(
+    name: str, value: Any, *, at_least: int = 1, below: int | None = 2**31, hint: str = ""
+) -> int:
+    """An integer in [at_least, below): Python's, or NumPy's or JAX's scalar.
+
+    Args:
+        name: the argument's name, for errors.
+        value: what was given.
+        at_least: the least that is accepted.
+        below: more than what is accepted; the default is what a counter of 32 bits can hold.
+        hint: what to try, a sentence.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: out of range.
+    """
+    hint = f" {hint}" if hint else ""
+    array = isinstance(value, np.ndarray | jax.Array) and value.ndim == 0
+    if array and not tree.is_traced(value) and np.issubdtype(value.dtype, np.integer):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, not {value!r}.{hint}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, not {value}.{hint}")
+    if below is not None and value >= below:
+        most = "2^31" if below == 2**31 else below
+        raise ValueError(f"{name} must be below {most}, not {value}.{hint}")
+    return int(value)
+
+
+def real_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float = np.inf,
+    hint: str = "",
+) -> Any:
+    """A real number in an interval, as a float; a traced one as it is.
+
+    Args:
+        name: the argument's name, for errors.
+        value: what was given.
+        above: less than what is accepted.
+        at_least: or the least that is accepted.
+        below: more than what is accepted.
+        hint: what to try, a sentence.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: out of range, or not finite.
+    """
+    if tree.is_traced(value):
+        return value
+    hint = f" {hint}" if hint else ""
+    number = plain(value)
+    if number is None:
+        raise TypeError(f"{name} must be a number, not {value!r}.{hint}")
+    low = -np.inf if above is None else above
+    low_enough = number > low if at_least is None else number >= at_least
+    if not (low_enough and number < below and np.isfinite(number)):
+        if at_least is None and above == 0:
+            rule = "be positive"
+        else:
+            rule = f"be above {low:g}" if at_least is None else f"be at least {at_least:g}"
+        rule += " and finite" if below == np.inf else f" and below {below:g}"
+        raise ValueError(f"{name} must {rule}, not {value!r}.{hint}")
+    return number
+
+
+def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
+    """A function that makes a number a floating-point array, or says what is wrong with it.
+
+    A number that is known only to a running transformation passes.
+
+    Args:
+        name: the argument's name, for errors.
+        allow_zero: whether zero is a legal value, as it is for a temperature.
+
+    Raises:
+        TypeError: by the function, for what is no number.
+        ValueError: by the function, for a number that is not positive and finite.
+    """
+
+    def convert(value: Any) -> Array:
+        if tree.is_traced(value):
+            return value
+        number = plain(value)
+        if number is None:
+            raise TypeError(f"{name} must be a number, not {value!r}. Try {name}=1e-3.")
+        if not ((allow_zero and number == 0) or LEAST <= number <= MOST):
+            least = "zero or positive" if allow_zero else "positive"
+            beyond = " in single precision" if np.isfinite(number) and number > 0 else ""
+            raise ValueError(f"{name} must be {least} and finite{beyond}, not {value!r}.")
+        return jnp.asarray(number)
+
+    return convert
+
+
+def plain(value: Any) -> float | None:
+    """A real number as a float; None for anything else, text and truth values among them."""
+    if isinstance(value, str | bytes | bool | np.bool_) or value is None:
+        return None
+    try:
+        array = np.asarray(value)
+        return float(array) if array.ndim == 0 and array.dtype.kind in "fiu" else _other(array)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _other(array: np.ndarray) -> float | None:
+    """Numbers of JAX's own small precisions."""
+    known = array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.floating)
+    return float(array.astype(np.float64)) if known else None

@@ -1,0 +1,243 @@
+"""What can be verified by name: targets, recipes, samplers, or anything of a user's file."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+import ergodax as ex
+from ergodax import dynamics, targets, tree
+from ergodax.cli import user_files as files
+from ergodax.target import AbstractTarget
+from ergodax.target.analytic import AnalyticTarget
+
+
+def metric(position: Array) -> Array:
+    """The inverse metric of the samplers that need one: 1.5 + sin(sum of x), a multiple of I."""
+    return 1.5 + jnp.sin(jnp.sum(position))
+
+
+TARGETS: dict[str, Callable[[], AnalyticTarget]] = {
+    "double_well": targets.double_well,
+    "gaussian": lambda: targets.gaussian([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]]),
+    "banana": targets.banana,
+    "mixture": lambda: targets.mixture([[-2.0, 0.0], [2.0, 0.0]], 1.0),
+    "funnel": targets.funnel,
+}
+DEFAULT_TARGET = "double_well"
+RECIPES: dict[str, Callable[[float], ex.Recipe]] = {
+    "langevin": lambda t: dynamics.langevin(),
+    "underdamped": lambda t: dynamics.underdamped(),
+    "hamiltonian": lambda t: dynamics.hamiltonian(),
+    "nose_hoover": lambda t: dynamics.nose_hoover(),
+    "riemannian_langevin": lambda t: dynamics.riemannian_langevin(metric),
+    "riemannian_underdamped": lambda t: dynamics.riemannian_underdamped(metric),
+    "riemannian_hamiltonian": lambda t: dynamics.riemannian_hamiltonian(metric, 1.0, t),
+    "naive_riemannian_langevin": lambda t: dynamics.naive_riemannian_langevin(metric),
+    "naive_riemannian_underdamped": lambda t: dynamics.naive_riemannian_underdamped(metric),
+    "determinant_corrected_langevin": lambda t: dynamics.determinant_corrected_langevin(metric),
+}
+OF_SAMPLERS = {
+    "sgld": "langevin",
+    "sghmc": "underdamped",
+    "hmc": "hamiltonian",
+    "sgnht": "nose_hoover",
+    "sgrld": "riemannian_langevin",
+    "sgrhmc": "riemannian_underdamped",
+    "rmhmc": "riemannian_hamiltonian",
+    "naive_sghmc": "hamiltonian",
+    "naive_sgrhmc": "naive_riemannian_underdamped",
+}
+Sampler = Callable[[Any, float, float], Any]  # (gradient, step size, temperature) -> kernel
+SAMPLERS: dict[str, Sampler] = {
+    "sgld": lambda g, h, t: ex.sgld(g, h, temperature=t),
+    "sghmc": lambda g, h, t: ex.sghmc(g, h, temperature=t),
+    "langevin": lambda g, h, t: ex.langevin(g, h, temperature=t),
+    "nogin": lambda g, h, t: ex.nogin(g, h, temperature=t),
+    "msgld": lambda g, h, t: ex.msgld(g, h, temperature=t),
+    "sgnht": lambda g, h, t: ex.sgnht(g, h, temperature=t),
+    "ccadl": lambda g, h, t: ex.ccadl(g, h, temperature=t),
+    "sgrld": lambda g, h, t: ex.sgrld(g, h, metric, temperature=t),
+    "sgrhmc": lambda g, h, t: ex.sgrhmc(g, h, metric, temperature=t),
+    "hmc": lambda g, h, t: ex.hmc(g, h, temperature=t),
+    "rmhmc": lambda g, h, t: ex.rmhmc(g, h, metric, temperature=t),
+    "naive_sghmc": lambda g, h, t: ex.counterexamples.naive_sghmc(
+        g, h, temperature=t, resample_every=None
+    ),
+    "naive_sgrhmc": lambda g, h, t: ex.counterexamples.naive_sgrhmc(g, h, metric, temperature=t),
+}
+WITH_THERMOSTAT = "sgnht", "ccadl"
+WITH_COVARIANCE = "nogin", "msgld", "ccadl"  # they must be told that of the gradient's noise
+
+
+class Thermostat(eqx.Module):
+    """Draws the thermostat from its law N(A + shift, T / mu), mu the dimension; `init` has it at A.
+
+    Args:
+        temperature: T.
+        shift: what gradient noise adds to its mean.
+    """
+
+    temperature: float
+    shift: float
+
+    def __call__(self, key: Any, state: Any) -> Any:
+        """The state with a fresh thermostat."""
+        zeta = state.auxiliary["thermostat"]
+        spread = (self.temperature / tree.size(state.position)) ** 0.5
+        fresh = zeta + self.shift + spread * jax.random.normal(key, (), zeta.dtype)
+        return eqx.tree_at(lambda s: s.auxiliary["thermostat"], state, fresh)
+
+
+class Subject(NamedTuple):
+    """A function from step size to kernel, and what it is verified on."""
+
+    make: Callable[[float], Any]
+    target: AbstractTarget
+    prepare: Callable[[Any, Any], Any] | None
+
+
+def target_of(text: str) -> AbstractTarget:
+    """A target by name, or FILE.py:NAME: a target, or a function that returns one.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such name, or the file ends in an exception.
+        TypeError: the name is of something else.
+    """
+    if not files.is_file(text):
+        return _known(TARGETS, text, "target")()
+    found = files.load(text)
+    if callable(found) and not isinstance(found, AbstractTarget):
+        with files.blaming():
+            found = found()
+    if not isinstance(found, AbstractTarget):
+        raise TypeError(
+            f"--target {text} is {_kind(found)}. It must be an ex.Target, an ex.Posterior or one "
+            "of ex.targets, or a function without arguments that returns one."
+        )
+    return found
+
+
+def position_of(texts: tuple[str, ...]) -> Any:
+    """A position from numbers, or from FILE.py:NAME; None from nothing.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: neither numbers nor a name of a file.
+    """
+    if not texts:
+        return None
+    if len(texts) == 1 and files.is_file(texts[0]):
+        return files.load(texts[0])
+    try:
+        return jnp.asarray([float(text) for text in texts])
+    except ValueError:
+        raise ValueError(
+            f"--position {' '.join(texts)} must be numbers, or FILE.py:NAME of a position."
+        ) from None
+
+
+def recipe_of(text: str, target: AbstractTarget, temperature: float) -> ex.Recipe:
+    """A recipe by name, or FILE.py:NAME: a Recipe, or a function target -> Recipe.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such name, or the file ends in an exception.
+        TypeError: the name is of something else.
+    """
+    if not files.is_file(text):
+        known = RECIPES | {name: RECIPES[recipe] for name, recipe in OF_SAMPLERS.items()}
+        return _known(known, text, "recipe")(temperature)
+    found = files.load(text)
+    if callable(found) and not isinstance(found, ex.Recipe):
+        with files.blaming():
+            found = found(target) if _needed(found, text, ("target",)) else found()
+    if not isinstance(found, ex.Recipe):
+        raise TypeError(
+            f"{text} is {_kind(found)}. It must be an ex.Recipe, or a function of the target that "
+            "returns one. For a kernel, try ergodax verify kernel."
+        )
+    return found
+
+
+def kernel_of(
+    text: str, target: str | None, temperature: float, noise: float, prepare: str | None
+) -> Subject:
+    """A sampler by name, or FILE.py:NAME: a function of the step size, or of target and step size.
+
+    Args:
+        text: as typed.
+        target: likewise; double_well by default, where the kernel is not on a target of its own.
+        temperature: T, of a sampler by name.
+        noise: v, the covariance v / h of the gradient's noise for a sampler by name.
+        prepare: FILE.py:NAME of (key, state) -> state.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such name, the file ends in an exception, or no target.
+        TypeError: the name is of something else.
+    """
+    ready = None if prepare is None else files.load(prepare)
+    if not files.is_file(text):
+        on = target_of(target or DEFAULT_TARGET)
+        sampler = _known(SAMPLERS, text, "sampler")
+        if ready is None and text in WITH_THERMOSTAT:
+            shift = 0.5 * noise / temperature if text == "sgnht" else 0.0
+            ready = Thermostat(temperature, shift)
+        told = bool(noise) or text in WITH_COVARIANCE
+
+        def make(h: float) -> Any:
+            # Noise of covariance v / h is what the limit of small steps keeps.
+            gradient = ex.NoisyGradient(on, noise / h) if told else ex.FullGradient(on)
+            return sampler(gradient, h, temperature)
+
+        return Subject(make, on, ready)
+    if noise:
+        raise ValueError("--noise is for samplers by name; a function makes its own gradient.")
+    found = files.load(text)
+    if not callable(found) or (hasattr(found, "step") and not isinstance(found, type)):
+        raise TypeError(
+            f"{text} is {_kind(found)}. It must be a function of the step size that returns a "
+            "kernel, or of target and step size. For a recipe, try ergodax verify recipe."
+        )
+    if _needed(found, text, ("target", "step_size")) == 2:
+        on = target_of(target or DEFAULT_TARGET)
+        return Subject(lambda h: found(on, h), on, ready)
+    if target is None:
+        raise ValueError(f"--target is needed: the one whose law {text} samples.")
+    return Subject(found, target_of(target), ready)
+
+
+def _known(table: Mapping[str, Any], name: str, kind: str) -> Any:
+    if name not in table:
+        raise ValueError(
+            f"no {kind} is called {name!r}. Try {', '.join(table)}, or FILE.py:NAME for your own."
+        )
+    return table[name]
+
+
+def _needed(function: Callable, text: str, most: tuple[str, ...]) -> int:
+    """How many arguments a function must be given, of those in `most`."""
+    given = inspect.signature(function).parameters.values()
+    places = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in places if p.default is p.empty]
+    count = len(needed)
+    if len(most) == 2 and places and count < 2:
+        count = 2 if places[0].name == "target" and len(places) > 1 else 1
+    if count > len(most) or (len(most) == 2 and count == 0):
+        names = ", ".join(p.name for p in needed)
+        raise TypeError(
+            f"{text} takes ({names}). It must take {' and '.join(most)}"
+            f"{', or the last alone' if len(most) == 2 else ', or nothing'}."
+        )
+    return count
+
+
+def _kind(found: Any) -> str:
+    text = repr(found)
+    return f"{text if len(text) < 60 else text[:57] + '...'} of type {type(found).__name__}"

@@ -1,0 +1,105 @@
+"""What the traced graph of a function says about it: on what it depends, and how."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import PyTree
+
+ELEMENTWISE = frozenset(
+    """abs add add_any and atan2 cbrt ceil clamp convert_element_type copy cos cosh digamma div
+    eq erf erf_inv erfc exp exp2 expm1 floor ge gt integer_pow is_finite le lgamma log log1p
+    logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin sinh sqrt square
+    sub tan tanh xor""".split()
+)
+MIXED = -1  # of a variable: it depends on the argument otherwise than entry by entry
+
+
+def traced(function: Callable[[PyTree], Any], at: PyTree) -> Callable[[PyTree], Any]:
+    """The same function as its graph, so that calling it again does not call the user's again.
+
+    Args:
+        function: of one tree of arrays.
+        at: a tree like its arguments to come, in structure, shapes and dtypes.
+    """
+    closed, arrays, rest = eqx.filter_make_jaxpr(function)(at)
+    structure, evaluate = jax.tree.structure(arrays), jaxpr_as_fun(closed)
+
+    def call(z: PyTree) -> Any:
+        return eqx.combine(structure.unflatten(evaluate(*jax.tree.leaves(z))), rest)
+
+    return call
+
+
+def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
+    """Whether any array that `function` returns is computed from its argument.
+
+    Conservative: an operation all of whose paths are dead still counts.
+
+    Args:
+        function: of one tree.
+        at: the tree, or its shapes.
+    """
+    closed = jax.make_jaxpr(lambda z: eqx.filter(function(z), eqx.is_array))(at)
+    touched = set(closed.jaxpr.invars)
+    for equation in closed.jaxpr.eqns:
+        if any(v in touched for v in equation.invars if not hasattr(v, "val")):
+            touched.update(equation.outvars)
+    return any(v in touched for v in closed.jaxpr.outvars if not hasattr(v, "val"))
+
+
+def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:
+    """Whether each entry of function(at) depends on the same entry of `at` alone.
+
+    Conservative: True only where the graph shows it.
+
+    Args:
+        function: of one tree.
+        at: the tree, or its shapes.
+    """
+    closed, out = jax.make_jaxpr(function, return_shape=True)(at)
+    shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (out, at)]
+    if shapes[0] != shapes[1]:
+        return False
+    leaves = range(len(closed.jaxpr.invars))
+    sources = _sources(closed.jaxpr, list(leaves))
+    return all(source in (None, leaf) for source, leaf in zip(sources, leaves, strict=True))
+
+
+def _sources(jaxpr: Any, arguments: list[int | None]) -> list[int | None]:
+    """For each output the argument it is an elementwise function of; None for a constant."""
+    source: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
+    shape: dict[Any, Any] = {s: v.aval.shape for v, s in source.items()}
+
+    def of(variable: Any) -> int | None:
+        return None if hasattr(variable, "val") else source.get(variable)
+
+    for equation in jaxpr.eqns:
+        inputs = [of(v) for v in equation.invars]
+        found = set(inputs) - {None}
+        inner = _inner(equation)
+        if not found:
+            outputs: list[int | None] = [None] * len(equation.outvars)
+        elif len(found) > 1 or MIXED in found:
+            outputs = [MIXED] * len(equation.outvars)
+        elif inner is not None and len(inner.invars) == len(inputs):
+            outputs = _sources(inner, inputs)
+        else:
+            one = next(iter(found))
+            kept = equation.primitive.name in ELEMENTWISE and all(
+                v.aval.shape == shape.get(one) for v in equation.outvars
+            )
+            outputs = [one if kept else MIXED] * len(equation.outvars)
+        source.update(zip(equation.outvars, outputs, strict=True))
+    return [of(v) for v in jaxpr.outvars]
+
+
+def _inner(equation: Any) -> Any:
+    """The graph inside a call, if the equation is one."""
+    for name in ("jaxpr", "call_jaxpr"):
+        if name in equation.params and equation.primitive.name not in ("scan", "while", "cond"):
+            closed = equation.params[name]
+            return getattr(closed, "jaxpr", closed)
+    return None

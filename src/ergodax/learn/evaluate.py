@@ -1,0 +1,156 @@
+"""How good an answer is: on rows that were held out, and compared with a reference."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, log_expit
+from scipy.stats import binomtest, norm
+
+from ergodax.learn.regression import Draws
+from ergodax.learn.tables import Table
+
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a predictive distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """How well the posterior predicts rows that were held out.
+
+    Attributes:
+        scores: by name. `log_predictive_density` and `accuracy` are means over the rows, averaged
+            over draws, and their posterior sd; `averaged_...` is of the predictive distribution,
+            which averages over draws first.
+        calibration: a DataFrame: a row for each bin of probabilities, or level of the predictive
+            distribution, with the columns predicted, observed, count, and low and high of the
+            95 % Wilson interval of the observed frequency.
+    """
+
+    scores: dict[str, int | float]
+    calibration: pd.DataFrame
+
+
+def held_out(draws: Draws, test: Table, *, most_draws: int = 1000) -> HeldOut:
+    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced.
+
+    Args:
+        draws: in the columns' own units.
+        test: the rows, with the columns of the draws.
+        most_draws: see above.
+    """
+    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
+    every = max(1, len(flat["intercept"]) // most_draws)
+    flat = {name: x[::every] for name, x in flat.items()}
+    predict = _predict_number if "residual_sd" in draws else _predict_class
+    return predict(flat, test)
+
+
+def _predict_class(draws: Draws, test: Table) -> HeldOut:
+    sign = np.where(test.target > 0.5, 1.0, -1.0)
+    right, density, probability = [], [], np.zeros(len(sign))
+    for slopes, intercept in zip(draws["coefficient"], draws["intercept"], strict=True):
+        logits = test.features @ slopes + intercept
+        right.append((sign * logits > 0).mean())
+        density.append(log_expit(sign * logits).mean())
+        probability += expit(logits) / len(draws["intercept"])
+    of_truth = np.where(test.target > 0.5, probability, 1.0 - probability)
+    scores = {
+        "rows": len(sign),
+        **_mean_and_sd("accuracy", right),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_accuracy": float((of_truth > 0.5).mean()),
+        "averaged_log_predictive_density": float(np.log(of_truth).mean()),
+    }
+    return HeldOut(scores, reliability(probability, test.target))
+
+
+def _predict_number(draws: Draws, test: Table) -> HeldOut:
+    density, mean = [], np.zeros(len(test.target))
+    of_truth, below = np.full(len(mean), -np.inf), np.zeros(len(mean))
+    for slopes, intercept, sd in zip(*draws.values(), strict=True):
+        line = test.features @ slopes + intercept
+        log_density = norm.logpdf(test.target, line, sd)
+        density.append(log_density.mean())
+        of_truth = np.logaddexp(of_truth, log_density)
+        mean += line / len(draws["intercept"])
+        below += norm.cdf(test.target, line, sd) / len(draws["intercept"])
+    scores = {
+        "rows": len(mean),
+        "root_mean_squared_error": float(np.sqrt(np.mean((test.target - mean) ** 2))),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_log_predictive_density": float(of_truth.mean() - np.log(len(density))),
+    }
+    rows = [_observed(level, below <= level) for level in LEVELS]
+    return HeldOut(scores, pd.DataFrame(rows))
+
+
+def reliability(probabilities: np.ndarray, target: np.ndarray, bins: int = 5) -> pd.DataFrame:
+    """Predicted probability against observed frequency in bins of equal width.
+
+    Returns:
+        As `HeldOut.calibration`, a row for each bin that is not empty.
+    """
+    place = np.clip((probabilities * bins).astype(int), 0, bins - 1)
+    parts = [place == k for k in np.unique(place)]
+    return pd.DataFrame(
+        [_observed(float(probabilities[part].mean()), target[part] > 0.5) for part in parts]
+    )
+
+
+def _observed(predicted: float, happened: np.ndarray) -> dict[str, int | float]:
+    count, hits = len(happened), int(happened.sum())
+    interval = binomtest(hits, count).proportion_ci(method="wilson")
+    return {
+        "predicted": predicted, "observed": hits / count, "count": count,
+        "low": interval.low, "high": interval.high,
+    }  # fmt: skip
+
+
+def _mean_and_sd(name: str, values: list) -> dict[str, float]:
+    return {name: float(np.mean(values)), f"{name}_sd": float(np.std(values, ddof=1))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """An answer compared with a reference, in units of the reference's posterior sd.
+
+    Attributes:
+        table: a DataFrame, a row for each component: difference of means, its Monte Carlo
+            standard error (of both), and the ratio of standard deviations.
+    """
+
+    table: pd.DataFrame
+
+    def as_dict(self) -> dict[str, float]:
+        """The figures that matter, for a table or JSON."""
+        columns = ("difference", "mcse", "sd_ratio")
+        difference, error, ratio = (self.table[c].to_numpy() for c in columns)
+        return {
+            "mean_difference_rms": float(np.sqrt((difference**2).mean())),
+            "mean_difference_max": float(np.abs(difference).max()),
+            "expected_from_monte_carlo_rms": float(np.sqrt((error**2).mean())),
+            "sd_ratio_mean": float(ratio.mean()),
+            "sd_ratio_min": float(ratio.min()),
+            "sd_ratio_max": float(ratio.max()),
+        }
+
+
+def compare(table: Any, reference: Any) -> Comparison:
+    """Compare the table of an Inference with the summary of reference draws.
+
+    Args:
+        table: of an `Inference`, whose mcse is in posterior sd.
+        reference: of `Samples.summary`, with the same rows.
+    """
+    scale = reference["sd"]
+    error = np.hypot(table["mcse_mean"] * table["sd"], reference["mcse"])
+    return Comparison(
+        pd.DataFrame(
+            {
+                "difference": (table["mean"] - reference["mean"]) / scale,
+                "mcse": error / scale,
+                "sd_ratio": table["sd"] / scale,
+            }
+        )
+    )

@@ -1,0 +1,191 @@
+"""Logistic and linear regression on a table, sampled in standardised columns, told in the user's.
+
+Columns differ in their units, so they are standardised before anything is sampled: one prior then
+suits every coefficient. What is told and saved is of the table as it is: `Model.units` undoes it.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import ergodax as ex
+from ergodax.learn.tables import Table, varying
+
+Draws = dict[str, np.ndarray]  # "coefficient", "intercept", and of a linear model "residual_sd"
+
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """From coefficients w of standardised columns to those of the columns in their own units.
+
+    With z_j = (x_j - c_j) / s_j and the target c + s (w_0 + sum_j w_j z_j), the coefficient of x_j
+    is s w_j / s_j and the intercept c + s w_0 - sum_j (s w_j / s_j) c_j.
+
+    Attributes:
+        centre: c_j of the columns.
+        scale: s_j.
+        target_centre: c; 0 for classes.
+        target_scale: s; 1 for classes.
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray
+    target_centre: float = 0.0
+    target_scale: float = 1.0
+
+    def __call__(self, draws: Any) -> Draws:
+        """Draws of w, the intercept and perhaps the log residual sd; in double precision.
+
+        Args:
+            draws: shape (chains, draws, d), the columns first.
+        """
+        draws, d = np.asarray(draws, np.float64), len(self.centre)
+        slopes = self.target_scale * draws[..., :d] / self.scale
+        intercept = self.target_centre + self.target_scale * draws[..., d] - slopes @ self.centre
+        found = {"coefficient": slopes, "intercept": intercept}
+        if draws.shape[-1] > d + 1:
+            found["residual_sd"] = self.target_scale * np.exp(draws[..., d + 1])
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A posterior and what its components are called.
+
+    Attributes:
+        posterior: of a vector: the coefficients of standardised columns, the intercept, and of a
+            linear model the logarithm of the residual sd.
+        init: where to begin.
+        columns: what the coefficients are called.
+        units: undoes the standardisation.
+        title: what is regressed on what.
+        meaning: of the coefficients and of their prior, a sentence each.
+    """
+
+    posterior: ex.Posterior
+    init: Float[Array, " d"]
+    columns: list[str]
+    units: Units
+    title: str
+    meaning: tuple[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all components, each once."""
+        rest = ["intercept", "residual sd"][: len(self.init) - len(self.columns)]
+        return list(_distinct([*self.columns, *rest]))
+
+
+class NormalPrior(eqx.Module):
+    """log N(w; 0, scale^2 I), up to a constant."""
+
+    scale: Float[Array, ""]
+
+    def __call__(self, w: Float[Array, " d"]) -> Float[Array, ""]:
+        """Log density."""
+        return -0.5 * jnp.sum(w**2) / self.scale**2
+
+
+def logistic_posterior(table: Table, prior_scale: float) -> ex.Posterior:
+    """The posterior of the coefficients w of a logistic regression, w ~ N(0, prior_scale^2 I).
+
+    Args:
+        table: standardised, with its intercept, as `tables.prepare` makes it.
+        prior_scale: standard deviation of each coefficient.
+
+    Raises:
+        ValueError: a scale that is not positive.
+    """
+    return _posterior(table.features, table.target, prior_scale, _bernoulli)
+
+
+def logistic(table: Table, prior_scale: float, components: int | None = None) -> Model:
+    """Coefficients with independent normal priors.
+
+    Args:
+        table: two classes, as read.
+        prior_scale: standard deviation of each prior.
+        components: reduce the features to so many principal components first.
+
+    Raises:
+        ValueError: as of `tables.varying`, or a scale that is not positive.
+    """
+    (table,) = varying([table], components)
+    x, units = _standardised(table)
+    posterior = _posterior(x, table.target, prior_scale, _bernoulli)
+    meaning = (
+        f"A coefficient is the change of the log odds of {table.classes[1]} with one unit of its "
+        "column; the intercept is where all columns are 0.",
+        f"The prior is N(0, {prior_scale:g}²) for the intercept at the columns' means and for "
+        "each coefficient times its column's standard deviation.",
+    )
+    title = f"{table.classes[1]} against {table.classes[0]}"
+    return Model(posterior, jnp.zeros(x.shape[1], jnp.float32), table.names, units, title, meaning)
+
+
+def linear(table: Table, prior_scale: float) -> Model:
+    """Coefficients and the residual sd, with independent normal priors on the standardised scale.
+
+    Args:
+        table: features and a numeric target.
+        prior_scale: standard deviation of each prior.
+
+    Raises:
+        ValueError: as of `tables.varying`, a scale that is not positive, or a constant target.
+    """
+    centre, scale = float(table.target.mean()), float(table.target.std())
+    if not scale > 0:
+        raise ValueError("the target is constant: there is nothing to predict.")
+    (table,) = varying([table])
+    x, units = _standardised(table)
+    units = dataclasses.replace(units, target_centre=centre, target_scale=scale)
+    posterior = _posterior(x, (table.target - centre) / scale, prior_scale, _normal)
+    meaning = (
+        "A coefficient is the change of the target, in its own units, with one unit of its column; "
+        "the intercept is where all columns are 0.",
+        f"The prior is N(0, {prior_scale:g}²) in standard deviations of the target, for the "
+        "intercept at the columns' means, for each coefficient times its column's standard "
+        "deviation, and for the logarithm of the residual sd.",
+    )
+    init = jnp.zeros(x.shape[1] + 1, jnp.float32)
+    return Model(posterior, init, table.names, units, "linear regression", meaning)
+
+
+def _standardised(table: Table) -> tuple[np.ndarray, Units]:
+    """The design matrix with its intercept as the last column, and the units."""
+    units = Units(table.features.mean(axis=0), table.features.std(axis=0))
+    z = (table.features - units.centre) / units.scale
+    return np.column_stack([z, np.ones(len(z))]), units
+
+
+def _posterior(x: np.ndarray, y: np.ndarray, scale: float, log_likelihood: Any) -> ex.Posterior:
+    if not 0 < scale < float("inf"):
+        raise ValueError(f"prior_scale must be positive and finite, not {scale}.")
+    prior = NormalPrior(jnp.asarray(scale, jnp.float32))
+    return ex.Posterior(prior, log_likelihood, tuple(jnp.asarray(a, jnp.float32) for a in (x, y)))
+
+
+def _bernoulli(w: Array, example: Any) -> Array:
+    x, y = example
+    score = w @ x  # in this order all chains' scores come out contiguous
+    return y * score - jax.nn.softplus(score)
+
+
+def _normal(position: Array, example: Any) -> Array:
+    x, y = example
+    log_sd = position[-1]
+    return -0.5 * ((y - x @ position[:-1]) * jnp.exp(-log_sd)) ** 2 - log_sd
+
+
+def _distinct(names: list[str]) -> Iterator[str]:
+    """Each name, with a number where it came before."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})"

@@ -1,0 +1,277 @@
+"""Tables from files: CSV, Parquet and npz, as features in their own units and a target."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ergodax.data import archive
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Features and a target of two classes, or a number.
+
+    Attributes:
+        features: shape (rows, columns), numbers.
+        target: shape (rows,), of classes 0.0 or 1.0.
+        names: of the columns.
+        classes: the two values of the target, the one coded 0 first; () for a number.
+    """
+
+    features: np.ndarray
+    target: np.ndarray
+    names: list[str]
+    classes: tuple[str, ...]
+
+    def rows(self, which: np.ndarray) -> "Table":
+        """Some of the rows."""
+        return dataclasses.replace(self, features=self.features[which], target=self.target[which])
+
+
+def read(
+    path: Path,
+    target: str | None,
+    features: str = "x_train",
+    categorical: str | None = None,
+    classes: Sequence[str] | None = None,
+) -> Table:
+    """Read a table with a two-class target from any file that is known.
+
+    Args:
+        path: CSV, Parquet or npz.
+        target: the column to be predicted; of an .npz file the array, y_train by default.
+        features: the array of features of an .npz file.
+        categorical: an array of codes there, as in `read_npz`.
+        classes: keep the rows with these two values of the target.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no target, or what `read_npz` and `read_table` refuse.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: --data {path}")
+    if path.suffix == ".npz":
+        return read_npz(path, features, target or "y_train", classes, categorical)
+    if target is None:
+        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
+    return read_table(path, target, classes)
+
+
+def read_table(path: str | Path, target: str, classes: Sequence[str] | None = None) -> Table:
+    """Read a CSV or Parquet file with a column `target`.
+
+    Columns of text become one indicator for each value but the first.
+
+    Args:
+        path: the file; its suffix says what it is.
+        target: the name of the column to be predicted.
+        classes: keep the rows with these two values of the target; needed where it has more.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an unknown suffix, no such column, missing values, or not two classes.
+    """
+    features, outcome = read_columns(path, target)
+    names = [str(name) for name in features.columns]
+    return make_table(features.to_numpy(), outcome.to_numpy(), names, classes)
+
+
+def read_numeric(path: Path, target: str | None) -> Table:
+    """A CSV or Parquet file whose target is a number.
+
+    Args:
+        path: the file.
+        target: the column to predict.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: as of `read_table`, or a target that is not a number or not finite.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: --data {path}")
+    if path.suffix == ".npz" or target is None:
+        raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
+    features, outcome = read_columns(path, target)
+    if not pd.api.types.is_numeric_dtype(outcome):
+        raise ValueError(f"target={target!r} is not a number; try --model logistic.")
+    x, y = features.to_numpy(), outcome.to_numpy(np.float64)
+    _check_finite(np.column_stack([x, y]))
+    return Table(x, y, [str(name) for name in features.columns], ())
+
+
+def read_columns(path: str | Path, target: str) -> tuple[pd.DataFrame, pd.Series]:
+    """The features of a CSV or Parquet file, all numbers, and the column `target` as it stands.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an unknown suffix, a damaged file, no such column, or missing values.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
+    if path.suffix not in readers:
+        raise ValueError(f"{path} must end in .csv, .parquet or .npz.")
+    try:
+        frame = readers[path.suffix](path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} can't be read as {path.suffix}: {str(error).strip()}") from None
+    if target not in frame.columns:
+        raise ValueError(f"target={target!r} is not a column of {path}: {list(frame.columns)}.")
+    bad = frame.isna().any(axis=1)
+    if bad.any():
+        columns = list(frame.columns[frame.isna().any()])
+        raise ValueError(
+            f"{int(bad.sum())} of {len(frame)} rows of {path} have missing values, in the columns "
+            f"{columns}. Drop or impute them first."
+        )
+    outcome = frame.pop(target)
+    return pd.get_dummies(frame, drop_first=True, dtype=float).astype(np.float64), outcome
+
+
+def read_npz(
+    path: str | Path,
+    features: str,
+    target: str,
+    classes: Sequence[str] | None = None,
+    categorical: str | None = None,
+) -> Table:
+    """Read the arrays of an .npz file.
+
+    Args:
+        path: the file.
+        features: the name of the array of features; axes after the first are flattened.
+        target: the name of the array of outcomes.
+        classes: keep the rows with these two values of the target.
+        categorical: the name of an array of codes, a column or several, if there is one; each
+            becomes one indicator for each of its values.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a damaged file, no such array, arrays that do not fit, features that
+            are not finite real numbers, or not two classes.
+    """
+    wanted = (features, target) if categorical is None else (features, target, categorical)
+    arrays = archive.read(path, wanted)
+    archive.check_rows(path, arrays)
+    archive.check_real(path, {features: arrays[features]})
+    x, y, *codes = (arrays[name] for name in wanted)
+    names = [f"{features}[{k}]" for k in range(int(np.prod(x.shape[1:])))]
+    parts = [x.reshape(len(x), -1)]
+    for k, column in enumerate(codes[0].reshape(len(x), -1).T if codes else ()):
+        values = np.unique(column)
+        names += [f"{categorical}[{k}]={value}" for value in values]
+        parts.append(column[:, None] == values)
+    return make_table(np.hstack(parts), y, names, classes)
+
+
+def make_table(
+    features: np.ndarray, target: Any, names: list[str], classes: Sequence[str] | None = None
+) -> Table:
+    """Features and any two-valued outcome as a Table.
+
+    Raises:
+        ValueError: the target has not exactly two values and `classes` does not pick two, or
+            a feature is not finite.
+    """
+    outcome = np.asarray([str(value) for value in np.asarray(target).tolist()])
+    values = sorted(set(outcome.tolist()))
+    chosen = tuple(str(c) for c in classes) if classes else tuple(values)
+    missing = [c for c in chosen if c not in values]
+    if len(chosen) != 2 or missing:
+        some = ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
+        raise ValueError(
+            f"the target must have two classes; it has {len(values)} values ({some}). "
+            "Pick two of them, as in --classes 7 9."
+        )
+    kept = np.isin(outcome, chosen)
+    x = np.asarray(features, np.float64)[kept]
+    _check_finite(x)
+    return Table(x, (outcome[kept] == chosen[1]).astype(np.float64), names, chosen)
+
+
+def _check_finite(x: np.ndarray) -> None:
+    if not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise ValueError(f"a feature in row {row} is NaN or infinite; drop or impute these rows.")
+
+
+def digits(classes: Sequence[str] = ("3", "8")) -> Table:
+    """Scikit-learn's 8 x 8 handwritten digits, one class against another; needs no download."""
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    names = [f"pixel[{k // 8}, {k % 8}]" for k in range(64)]
+    return make_table(bunch.data, bunch.target, names, classes)
+
+
+def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
+    """Shuffle the rows and hold a part out.
+
+    Args:
+        table: all rows.
+        held_out: the fraction held out, in (0, 1).
+        seed: of the shuffle.
+
+    Raises:
+        ValueError: a part would be empty.
+    """
+    count = round(held_out * len(table.target))
+    if not 0 < count < len(table.target):
+        raise ValueError(f"held_out={held_out} of {len(table.target)} rows leaves a part empty.")
+    order = np.random.default_rng(seed).permutation(len(table.target))
+    return table.rows(order[count:]), table.rows(order[:count])
+
+
+def varying(tables: Sequence[Table], components: int | None = None) -> list[Table]:
+    """The columns that are not constant, or their principal components, in their own units.
+
+    Args:
+        tables: the rows to fit, of which both are learnt, and others, such as rows held out.
+        components: how many principal components to keep; None for the columns themselves.
+
+    Raises:
+        ValueError: more components than columns, or no column that varies.
+    """
+    varies = np.ptp(tables[0].features, axis=0) > 0
+    names = [name for name, keep in zip(tables[0].names, varies, strict=True) if keep]
+    if not names:
+        raise ValueError("every feature is constant over the training rows.")
+    parts = [table.features[:, varies] for table in tables]
+    if components is not None:
+        from sklearn.decomposition import PCA
+
+        if not 0 < components <= min(parts[0].shape):
+            raise ValueError(f"components={components} must lie in [1, {min(parts[0].shape)}].")
+        reduce = PCA(components, svd_solver="full").fit(parts[0])
+        parts = [reduce.transform(x) for x in parts]
+        names = [f"component[{k}]" for k in range(components)]
+    return [
+        dataclasses.replace(table, features=x, names=names)
+        for table, x in zip(tables, parts, strict=True)
+    ]
+
+
+def prepare(train: Table, test: Table, components: int | None = None) -> tuple[Table, Table]:
+    """The same, standardised by the training rows, with an intercept as the last column.
+
+    Args:
+        train: the rows to fit.
+        test: the rows held out.
+        components: how many principal components to keep; None for the columns themselves.
+
+    Raises:
+        ValueError: as of `varying`.
+    """
+    train, test = varying([train, test], components)
+    centre, scale = train.features.mean(axis=0), train.features.std(axis=0)
+
+    def finish(table: Table) -> Table:
+        full = np.column_stack([(table.features - centre) / scale, np.ones(len(table.target))])
+        return dataclasses.replace(table, features=full, names=[*table.names, "intercept"])
+
+    return finish(train), finish(test)

@@ -1,0 +1,166 @@
+"""What `ergodax infer` found, as texts, facts, pictures and files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ergodax.learn.fit import Fit
+from ergodax.report import page, pictures
+
+ERROR = (
+    "error: one Monte Carlo standard error plus the estimated bias, of the mean or of the sd, "
+    "whichever is larger, in posterior sd"
+)
+ROWS = 40  # components in the terminal
+DIGITS = {"mean": ".4g", "sd": ".4g", "error": ".2g", "ess": ",.0f", "r_hat": ".4f"}
+PANELS = 9  # components in the pictures
+POINTS = 2_000  # of a chain in a trace
+
+
+def texts(fit: Fit) -> tuple[str, pd.DataFrame]:
+    """A title and the table to read: every component, or those with the largest errors."""
+    table = fit.result.table
+    title = "posterior, in the columns' own units; the error in posterior sd"
+    if len(table) > ROWS:
+        order = np.argsort(-table["error"].fillna(np.inf).to_numpy(), kind="stable")[:ROWS]
+        title += f"; the {ROWS} of {len(table)} components with the largest errors"
+        table = table.iloc[np.sort(order)]
+    cells = {"component": [str(name) for name in table.index]}
+    for name, digits in DIGITS.items():
+        cells[name] = ["" if pd.isna(x) else f"{x:{digits}}" for x in table[name]]
+    return title, pd.DataFrame(cells)
+
+
+def decisions(fit: Fit) -> pd.DataFrame:
+    """The decision log, a row for each decision."""
+    rows = [(d.what, d.chosen, d.why) for d in fit.result.account.decisions]
+    return pd.DataFrame(rows, columns=["question", "chosen", "because"])
+
+
+def predictions(fit: Fit) -> pd.DataFrame | None:
+    """Scores on the held-out rows, a column each for the answer and the reference; or None."""
+    if fit.held_out is None:
+        return None
+    columns = {"infer": fit.held_out.scores}
+    if fit.reference is not None and fit.reference.held_out is not None:
+        columns["reference"] = fit.reference.held_out.scores
+    names = {"held-out rows": [name.replace("_", " ") for name in fit.held_out.scores]}
+    values = {k: [f"{x:.5g}" for x in scores.values()] for k, scores in columns.items()}
+    return pd.DataFrame(names | values)
+
+
+def compared(fit: Fit) -> list[str]:
+    """Sentences about the reference: none if there is none."""
+    if fit.reference is None:
+        return []
+    ours, theirs, c = fit.result.table, fit.reference.summary, fit.reference.comparison.as_dict()
+    seconds = sum(fit.result.account.seconds.values())
+    return [
+        "Compared with HMC on full gradients, in its posterior sd: means differ by "
+        f"{c['mean_difference_rms']:.3f} rms, {c['mean_difference_max']:.3f} at most "
+        f"({c['expected_from_monte_carlo_rms']:.3f} rms expected from Monte Carlo alone); ratios "
+        f"of sd are {c['sd_ratio_min']:.3f} to {c['sd_ratio_max']:.3f}.",
+        f"infer: {seconds:.1f} s, least ESS {ours['ess'].min():,.0f}; reference: "
+        f"{fit.reference.seconds:.1f} s, least ESS {theirs['ess'].min():,.0f}, largest R-hat "
+        f"{theirs['r_hat'].max():.4f}, {fit.reference.passes:,} passes through the data a chain.",
+    ]
+
+
+def facts(fit: Fit) -> dict[str, Any]:
+    """Everything that is a number, for JSON."""
+    result = fit.result
+    told: dict[str, Any] = {
+        "converged": result.converged, "verdict": result.verdict(), "accuracy": result.accuracy,
+        "error_means": ERROR, "meaning": list(fit.model.meaning),
+        "rows": fit.model.posterior.num_data,
+        "components": result.table.to_dict("index"),
+        "decisions": [vars(decision) for decision in result.account.decisions],
+        "seconds": dict(result.account.seconds),
+    }  # fmt: skip
+    if fit.held_out is not None:
+        told["held_out"] = fit.held_out.scores
+    if fit.reference is not None:
+        told["reference"] = {
+            "components": fit.reference.summary.to_dict("index"),
+            "held_out": fit.reference.held_out and fit.reference.held_out.scores,
+            "seconds": fit.reference.seconds,
+            "passes_through_the_data": fit.reference.passes,
+        }
+        told["comparison"] = fit.reference.comparison.as_dict()
+    return told
+
+
+def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
+    """Write draws.nc, summary.csv, account.txt, facts.json and report.html.
+
+    Args:
+        fit: what was found.
+        folder: made if it does not exist.
+        title: of the report.
+
+    Returns:
+        The paths by name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {"draws": "draws.nc", "summary": "summary.csv", "account": "account.txt",
+             "facts": "facts.json", "report": "report.html"}  # fmt: skip
+    paths = {key: folder / name for key, name in names.items()}
+    columns = fit.model.names[: len(fit.model.columns)]
+    tree = fit.result.samples.to_arviz(dims={"coefficient": ["column"]}, coords={"column": columns})
+    tree.to_netcdf(paths["draws"], engine="h5netcdf")
+    fit.result.table.to_csv(paths["summary"])
+    lines = [str(fit.result), ERROR, *fit.model.meaning, *compared(fit)]
+    paths["account"].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    page.write_facts(paths["facts"], facts(fit))
+    page.write(paths["report"], title, sections(fit))
+    return paths
+
+
+def sections(fit: Fit) -> list[tuple[str, str]]:
+    """The report's sections: verdict, table, predictions, reference, pictures, decisions."""
+    result, table = fit.result, fit.result.table
+    shown = pictures.furthest(table, PANELS)
+    names = [str(table.index[k]) for k in shown]
+    draws = _columns(result.samples.position)[..., shown]
+    thin = max(1, draws.shape[1] // POINTS)
+    which = "the components furthest from zero" if len(table) > PANELS else "each component"
+    seconds = {name: f"{value:.1f} s" for name, value in result.account.seconds.items()}
+    other, caption = None, f"Draws of {which}."
+    parts = [
+        ("Verdict", page.sentences_list([result.verdict(), ERROR])),
+        ("Posterior", page.sentences_list([*fit.model.meaning]) + page.data_frame(table)),
+    ]
+    scores = predictions(fit)
+    if scores is not None and fit.held_out is not None:
+        calibrated = page.picture(
+            pictures.calibration(fit.held_out.calibration),
+            "Calibration on the held-out rows: predicted probability and observed frequency with "
+            "its 95 % interval, and the number of rows.",
+        )
+        parts.append(("Held-out rows", page.text_table(scores) + calibrated))
+    if fit.reference is not None:
+        other = _columns(fit.reference.samples.position)[..., shown]
+        caption = f"Draws of {which}; filled: infer, outline: the reference."
+        agreement = page.picture(
+            pictures.agreement(fit.reference.comparison.table),
+            "Every component compared with the reference; bars are two Monte Carlo standard errors "
+            "of the difference.",
+        )
+        told = page.sentences_list(compared(fit))
+        parts.append(("Compared with the full-gradient reference", told + agreement))
+    traces = pictures.traces(draws[:, ::thin], names, thin)
+    return [
+        *parts,
+        ("Marginals", page.picture(pictures.marginals(draws, names, other), caption)),
+        ("Traces", page.picture(traces, f"Paths of {which}, a colour for each chain.")),
+        ("What was decided, and why", page.text_table(decisions(fit))),
+        ("Seconds", page.key_values(dict(seconds))),
+    ]
+
+
+def _columns(draws: dict[str, np.ndarray]) -> np.ndarray:
+    """All components, shape (chains, draws, components), in the table's order."""
+    parts = [x.reshape(*x.shape[:2], -1) for x in draws.values()]
+    return np.concatenate(parts, axis=-1)

@@ -1,0 +1,179 @@
+"""`ergodax infer` and `ergodax advise` as a user meets them."""
+
+import json
+import re
+import sys
+
+import arviz_stats
+import numpy as np
+import pandas as pd
+import pytest
+import xarray
+
+from ergodax.cli import main
+
+WILD = r"$\frac{a$"  # the name of a column, and the beginning of a formula that TeX refuses
+ROWS = 500
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """Columns in units far from 1, one of them with a name that is no formula."""
+    rng = np.random.default_rng(4)
+    age, income = rng.normal(50, 10, ROWS), np.exp(rng.normal(10, 0.5, ROWS))
+    price = 2e5 + 3e3 * age - 2.0 * income + rng.normal(0, 2e4, ROWS)
+    died = np.where(rng.random(ROWS) < 1 / (1 + np.exp(0.1 * (50 - age))), "yes", "no")
+    return pd.DataFrame({"age": age, WILD: income, "price": price, "died": died})
+
+
+@pytest.fixture(scope="module")
+def csv(frame, tmp_path_factory):
+    path = tmp_path_factory.mktemp("table") / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def linear(frame, csv, tmp_path_factory):
+    """One run with every file: its status, its output on 80 columns, and its folder."""
+    folder = tmp_path_factory.mktemp("linear")
+    frame.drop(columns="died").to_csv(csv.with_name("linear.csv"), index=False)
+    arguments = [
+        "infer", "--data", csv.with_name("linear.csv"), "--target", "price", "--model", "linear",
+        "--prior-scale", 100, "--held-out", 0.2, "--reference", "--output", folder,
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(sys, "argv", ["ergodax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main.main()
+    return stop.value.code or 0, folder
+
+
+def test_linear_regression_is_told_in_the_users_units(frame, linear):
+    """With so flat a prior the posterior is that of least squares on the table as it is."""
+    status, folder = linear
+    facts = json.loads((folder / "facts.json").read_text())
+    assert status == 0 and facts["converged"] and facts["verdict"].startswith("converged")
+    assert facts["rows"] == 400 and facts["held_out"]["rows"] == 100
+    assert "in its own units" in facts["meaning"][0]
+    kept = frame.iloc[np.random.default_rng(0).permutation(ROWS)[100:]]
+    x = np.column_stack([kept["age"], kept[WILD], np.ones(400)])
+    y = kept["price"].to_numpy()
+    fit, squares, *_ = np.linalg.lstsq(x, y, rcond=None)
+    sd = np.sqrt(squares[0] / 397)
+    errors = sd * np.sqrt(np.diag(np.linalg.inv(x.T @ x)))
+    for name, value, error in zip(("age", WILD, "intercept"), fit, errors, strict=True):
+        row = facts["components"][name]
+        # Six errors of an asserted 0.05 sd at most: no false alarm worth the name.
+        assert abs(row["mean"] - value) < 6 * max(row["mcse_mean"], 0.01) * row["sd"], name
+        assert row["sd"] == pytest.approx(error, rel=0.15), name
+    assert facts["components"]["residual sd"]["mean"] == pytest.approx(sd, rel=0.05)
+
+
+def test_the_reference_agrees(linear):
+    facts = json.loads((linear[1] / "facts.json").read_text())
+    # Four components, z = 5 and the 0.05 sd that was asked for.
+    assert facts["comparison"]["mean_difference_max"] < 5 * 0.05 + 0.05
+    assert 0.75 < facts["comparison"]["sd_ratio_min"] < facts["comparison"]["sd_ratio_max"] < 1.25
+    ours, theirs = facts["held_out"], facts["reference"]["held_out"]
+    rms = "root_mean_squared_error"
+    assert ours[rms] == pytest.approx(theirs[rms], rel=0.01) == pytest.approx(2e4, rel=0.3)
+
+
+def test_draws_have_names_and_open_in_arviz(linear):
+    tree = xarray.open_datatree(linear[1] / "draws.nc", engine="h5netcdf")
+    assert list(tree["posterior"]["column"].values) == ["age", WILD]
+    assert set(tree["posterior"].data_vars) == {"coefficient", "intercept", "residual_sd"}
+    table = arviz_stats.summary(tree, fmt="wide", round_to="none")
+    facts = json.loads((linear[1] / "facts.json").read_text())["components"]
+    assert table.loc["coefficient[age]", "mean"] == pytest.approx(facts["age"]["mean"])
+    assert table.loc["residual_sd", "mean"] == pytest.approx(facts["residual sd"]["mean"])
+
+
+def test_the_files_and_the_report(linear):
+    folder = linear[1]
+    names = {"draws.nc", "summary.csv", "account.txt", "facts.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == names
+    facts, page = (
+        json.loads((folder / "facts.json").read_text()),
+        (folder / "report.html").read_text(),
+    )
+    assert page.count("data:image/png;base64,") == 4 and facts["verdict"] in page
+    assert all(decision["chosen"] in page for decision in facts["decisions"])
+    for heading in ("Calibration", "Compared with", "Marginals", "Traces", WILD):
+        assert heading in page
+    assert not re.search(r'(src|href)="http', page)
+    table = pd.read_csv(folder / "summary.csv", index_col=0)
+    assert list(table.index) == ["age", WILD, "intercept", "residual sd"]
+    account = (folder / "account.txt").read_text()
+    assert facts["meaning"][0] in account and "HMC on full gradients" in account
+
+
+def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
+    """On 80 columns no figure is on two lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = ergodax(
+        "infer", "--data", csv, "--target", "died", "--accuracy", "1e-4", "--max-seconds", "1e-3",
+    )  # fmt: skip
+    assert code == 1
+    assert "NOT converged" in out and "intercept" in out and "sampler" in out
+    assert "change of the log odds of yes" in out
+    lines = [line for line in out.splitlines() if line.startswith(("age", "price", "intercept"))]
+    assert len(lines) == 3
+    for line in lines:  # component, mean, sd, error, ess, r_hat
+        figures = line.split()[1:]
+        assert len(figures) == 5
+        assert all(np.isfinite(float(each.replace(",", ""))) for each in figures)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "died", "--data", "none.csv"], "no such file"),
+        (["--data", "none.csv", "--model", "linear"], "no such file"),
+        ([], "--target COLUMN is needed"),
+        (["--target", "z"], "not a column"),
+        (["--target", "price"], "must have two classes"),
+        (["--target", "died", "--model", "linear"], "is not a number"),
+        (["--target", "died", "--accuracy", "0"], "accuracy must be positive"),
+        (["--target", "died", "--prior-scale", "-1"], "prior_scale must be positive"),
+        (["--target", "died", "--num-chains", "0"], "num_chains must be at least 2"),
+        (["--target", "died", "--held-out", "1"], "leaves a part empty"),
+        (["--target", "died", "--components", "9"], "components=9 must lie in"),
+        (["--data", "digits", "--classes", "3", "x"], "must have two classes"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(ergodax, csv, arguments, message):
+    given = arguments if "--data" in arguments else ["--data", csv, *arguments]
+    code, _, error = ergodax("infer", *given)
+    assert code == 2 and message in error and "Traceback" not in error
+
+
+def test_a_folder_that_is_a_file_is_refused_before_the_work(ergodax, csv):
+    code, out, err = ergodax("infer", "--data", csv, "--target", "died", "--out", csv)
+    assert code == 2 and "is not a folder that can be written to" in err and out == ""
+
+
+def test_arrays_that_do_not_fit(ergodax, tmp_path):
+    path, x, y = tmp_path / "table.npz", np.arange(90.0).reshape(30, 3), np.arange(30) % 2
+    for arrays, message in (
+        ({"x": x[:20], "y": y}, "x and y must have as many rows, one at least; their shapes are x"),
+        ({"x": 1.0, "y": 2.0}, "as many rows"),
+        ({"x": x.astype(str), "y": y}, "x must be real numbers"),
+        ({"x": x.astype(object), "y": y}, "can't be read: Object arrays"),
+        ({"x": x[:0], "y": y}, "one at least"),
+    ):
+        np.savez(path, **arrays)
+        code, _, err = ergodax("infer", "--data", path, "--features", "x", "--target", "y")
+        assert code == 2 and f"error: {path}" in err and message in err
+
+
+def test_advice(ergodax):
+    size = ["--num-data", "1e6", "--dimension", "50"]
+    code, out, _ = ergodax("advise", *size)
+    assert code == 0 and out.startswith("ex.infer: NOGIN") and "result = ex.infer(" in out
+    code, out, _ = ergodax("advise", *size, "--exact", "--json")
+    assert code == 0 and "firefly" in json.loads(out)["code"]
+    code, _, error = ergodax("advise", "--num-data", "-1", "--dimension", "2")
+    assert code == 2 and "num_data must be at least 0" in error

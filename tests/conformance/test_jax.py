@@ -1,0 +1,108 @@
+"""Kernels under JAX's own transformations: jit, vmap in any phase, scan, eval_shape, pickling."""
+
+import cloudpickle
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from conformance.positions import minibatch, tree_positions
+from conformance.registry import KERNELS, H
+from conformance.run import numbers
+from ergodax.gradient.saga import PASSES
+
+WRAPPED = {
+    "accumulate": lambda h: ex.online.accumulate(
+        ex.sgld(minibatch(), h), after=1, every=2, moments=ex.online.Moments()
+    ),
+    "accumulate over cyclical": lambda h: ex.online.accumulate(
+        KERNELS["cyclical, resampled"](h), every=2, moments=ex.online.Moments()
+    ),
+    "sghmc, resampled now and then": lambda h: ex.sghmc(minibatch(), h, resample_every=2),
+}
+ALL = KERNELS | WRAPPED
+
+
+def stacked(*trees):
+    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+def check_mapped(step, states, keys, tolerance=1e-5):
+    """Chains mapped together are each what they are alone."""
+    together = jax.vmap(step)(stacked(*keys), stacked(*states))
+    for chain, (key, state) in enumerate(zip(keys, states, strict=True)):
+        alone = step(key, state)
+        one = jax.tree.map(lambda x, c=chain: x[c], together)
+        assert jax.tree.structure(alone) == jax.tree.structure(one)
+        np.testing.assert_allclose(numbers(one), numbers(alone), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_compiled_and_mapped_in_any_phase(name, key):
+    """At step 0 something is due in every kernel that does it periodically, at step 1 nothing."""
+    kernel, start = ALL[name](H), tree_positions()["dict"]
+    keys = jax.random.split(key, 4)
+    early = kernel.init(keys[0], start)
+    late, _ = jax.jit(kernel.step)(keys[1], early)
+    by_hand, _ = kernel.step(keys[1], early)
+    np.testing.assert_allclose(numbers(late), numbers(by_hand), rtol=1e-4, atol=1e-5)
+    check_mapped(kernel.step, (early, late), keys[2:], tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_traced_and_pickled(name):
+    kernel, start = ALL[name](H), tree_positions()["dict"]
+    key, keys = jax.random.key(0), jax.random.split(jax.random.key(1), 3)
+    state = jax.eval_shape(jax.jit(kernel.init), key, start)
+    copy = cloudpickle.loads(cloudpickle.dumps(kernel))
+    ours, theirs = (jax.tree.leaves(eqx.filter(k, eqx.is_array)) for k in (kernel, copy))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+    def run(state, keys):
+        return jax.lax.scan(lambda s, k: copy.step(k, s), state, keys)
+
+    after, infos = jax.eval_shape(run, state, keys)  # a scan: the state keeps its type
+    same = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), state, after)
+    assert all(jax.tree.leaves(same)) and infos.finite.shape == (3,)
+
+
+def test_saga_sums_its_table_anew_in_any_phase(key):
+    estimator = ex.SAGA(minibatch().target, 4)
+    kernel = ex.sgld(estimator, H)
+    early = kernel.init(key, tree_positions()["dict"])
+    every = PASSES * -(-estimator.target.num_data // 4)
+    table = jax.tree.map(lambda x: x + 1.0, early.gradient.sum)  # so that the new sum shows
+    early = eqx.tree_at(lambda s: s.gradient.sum, early, table)
+    late = eqx.tree_at(lambda s: s.gradient.step, early, jnp.int32(every - 1))
+    keys = jax.random.split(key)
+    check_mapped(kernel.step, (early, late), keys)
+    sums = [
+        kernel.step(k, s)[0].gradient.sum.value for k, s in zip(keys, (early, late), strict=True)
+    ]
+    assert abs(float(sums[0] - sums[1])) > 0.5, "one is due, the other is not"
+
+
+def test_a_kernel_is_told_apart_by_identity():
+    kernel, other = ex.sgld(minibatch(), H), ex.sgld(minibatch(), H)
+    assert kernel.step == kernel.step and hash(kernel.step) == hash(kernel.step)
+    assert kernel.step != kernel.init and kernel.step != other.step and kernel != other
+    assert len({kernel, other, kernel}) == 2
+
+
+def test_compiled_inside_a_program_that_is_given_the_kernel(key):
+    """Where its leaves are traced, they can't be compared."""
+    kernel = ex.sgld(minibatch(), H)
+    state = kernel.init(key, tree_positions()["vector"])
+
+    @eqx.filter_jit
+    def two(kernel, key, state):
+        first, second = jax.random.split(key)
+        state, _ = jax.jit(kernel.step)(first, state)
+        return jax.jit(kernel.step)(second, state)[0]
+
+    first, second = jax.random.split(key)
+    expected = kernel.step(second, kernel.step(first, state)[0])[0]
+    np.testing.assert_allclose(numbers(two(kernel, key, state)), numbers(expected), rtol=1e-5)

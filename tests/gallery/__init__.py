@@ -1,1 +1,0 @@
-"""Tests of the gallery: what is computed, and the pages in a browser."""

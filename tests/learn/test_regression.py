@@ -1,0 +1,58 @@
+"""Regressions: the posterior in standardised columns, and the way back to the user's units."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ergodax.learn import regression
+from ergodax.learn.tables import Table
+
+RNG = np.random.default_rng(1)
+X = np.array([3.0, 1e4, -7.0]) + RNG.normal(size=(50, 3)) * np.array([0.01, 2e3, 1.0])
+Y = 1e6 + X @ np.array([5e3, 2.0, -4e3]) + RNG.normal(size=50)
+TABLE = Table(X, Y, ["a", "b", "c"], ())
+
+
+@pytest.mark.parametrize("model", [regression.linear, regression.logistic])
+def test_the_line_is_the_same_in_both_units(model):
+    numbers = model is regression.linear
+    table = TABLE if numbers else Table(X, (Y > np.median(Y)) * 1.0, ["a", "b", "c"], ("0", "1"))
+    made = model(table, 1.0)
+    w = RNG.normal(size=(2, 6, len(made.init)))
+    told = made.units(w)
+    z = (X - X.mean(axis=0)) / X.std(axis=0)
+    line = w[..., :3] @ z.T + w[..., 3:4]
+    line = Y.mean() + Y.std() * line if numbers else line
+    np.testing.assert_allclose(told["coefficient"] @ X.T + told["intercept"][..., None], line)
+    assert ("residual_sd" in told) == numbers
+    if numbers:
+        np.testing.assert_allclose(told["residual_sd"], Y.std() * np.exp(w[..., 4]))
+    assert made.names == ["a", "b", "c", "intercept", "residual sd"][: len(made.init)]
+
+
+def test_the_residual_sd_is_a_parameter():
+    table = Table(np.arange(4.0)[:, None], np.array([0.0, 1, 0, 1]), ["x"], ())
+    posterior = regression.linear(table, 1.0).posterior
+    x, y = (np.asarray(a, np.float64) for a in posterior.data)
+    w, log_sd = np.array([0.3, -0.2]), 0.4
+    expected = -0.5 * ((y - x @ w) / np.exp(log_sd)) ** 2 - log_sd
+    position = jnp.array([*w, log_sd], jnp.float32)
+    values = posterior.log_likelihoods(position, posterior.data)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_the_prior_has_its_scale():
+    posterior = regression.linear(TABLE, 2.0).posterior
+    assert posterior.log_prior(jnp.full(5, 4.0)) == pytest.approx(-0.5 * 5 * 16 / 4)
+    with pytest.raises(ValueError, match="prior_scale must be positive"):
+        regression.linear(TABLE, 0.0)
+
+
+def test_names_are_distinct():
+    table = Table(X, (Y > np.median(Y)) * 1.0, ["intercept", "a", "a"], ("0", "1"))
+    assert regression.logistic(table, 1.0).names == ["intercept", "a", "a (2)", "intercept (2)"]
+
+
+def test_a_constant_target_is_refused():
+    with pytest.raises(ValueError, match="the target is constant"):
+        regression.linear(Table(X, np.ones(50), ["a", "b", "c"], ()), 1.0)

@@ -1,0 +1,112 @@
+"""Reading tables: what is kept, what is coded, what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ergodax.learn import tables
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    size = 40
+    return pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, size),
+            "ward": rng.choice(["north", "south", "west"], size),
+            "constant": np.ones(size),
+            "died": rng.choice(["no", "yes"], size),
+        }
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_text_columns_become_indicators(frame, tmp_path, suffix):
+    path = tmp_path / f"patients.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    table = tables.read_table(path, "died")
+    assert table.names == ["age", "constant", "ward_south", "ward_west"]
+    assert table.classes == ("no", "yes")
+    np.testing.assert_array_equal(table.target, frame["died"] == "yes")
+    np.testing.assert_array_equal(table.features[:, 2], frame["ward"] == "south")
+
+
+def test_npz_flattens_images_and_picks_classes(tmp_path):
+    images = np.arange(5 * 2 * 2).reshape(5, 2, 2)
+    np.savez(tmp_path / "d.npz", x=images, y=np.array([7, 9, 1, 9, 7]))
+    table = tables.read_npz(tmp_path / "d.npz", "x", "y", ("7", "9"))
+    np.testing.assert_array_equal(table.features, images.reshape(5, 4)[[0, 1, 3, 4]])
+    np.testing.assert_array_equal(table.target, [0, 1, 1, 0])
+
+
+def test_prepare_learns_from_the_training_rows_alone(frame, tmp_path):
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    train, test = tables.split(tables.read_table(tmp_path / "p.csv", "died"), 0.25, 1)
+    assert len(train.target) == 30 and len(test.target) == 10
+    a, b = tables.prepare(train, test)
+    assert a.names == ["age", "ward_south", "ward_west", "intercept"], "the constant is dropped"
+    np.testing.assert_allclose(a.features[:, :-1].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(a.features[:, :-1].std(axis=0), 1)
+    mean, sd = train.features[:, 0].mean(), train.features[:, 0].std()
+    np.testing.assert_allclose(b.features[:, 0], (test.features[:, 0] - mean) / sd)
+    c, _ = tables.prepare(train, test, components=2)
+    assert c.names == ["component[0]", "component[1]", "intercept"]
+    assert abs(np.corrcoef(c.features[:, 0], c.features[:, 1])[0, 1]) < 1e-10
+
+
+def test_a_number_to_predict(frame, tmp_path):
+    path = tmp_path / "p.csv"
+    frame.to_csv(path, index=False)
+    table = tables.read_numeric(path, "age")
+    assert table.names == ["constant", "ward_south", "ward_west", "died_yes"]
+    np.testing.assert_allclose(table.target, frame["age"])
+    refuse("is not a number; try --model logistic", tables.read_numeric, path, "ward")
+    refuse("no such file", tables.read_numeric, tmp_path / "none.csv", "age")
+    frame.assign(age=np.inf).to_csv(path, index=False)
+    refuse("NaN or infinite", tables.read_numeric, path, "age")
+
+
+def test_a_column_is_constant_whatever_rounding_says():
+    """The standard deviation of 0.1, thirty times, is 1e-17 and not 0."""
+    x = np.column_stack([np.full(30, 0.1), np.arange(30.0)])
+    table = tables.Table(x, np.zeros(30), ["tenth", "count"], ())
+    assert tables.varying([table])[0].names == ["count"]
+
+
+def test_digits_are_at_hand():
+    table = tables.digits(("3", "8"))
+    assert table.features.shape == (357, 64)
+    assert table.target.sum() == 174
+
+
+def refuse(match, function, *arguments):
+    with pytest.raises((ValueError, FileNotFoundError), match=match):
+        function(*arguments)
+
+
+def test_refusals_say_what_to_do(frame, tmp_path):
+    path = tmp_path / "p.csv"
+    frame.to_csv(path, index=False)
+    refuse("no such file", tables.read_table, tmp_path / "none.csv", "died")
+    refuse("not a column", tables.read_table, path, "dead")
+    refuse("two classes.*--classes", tables.read_table, path, "ward")
+    refuse("must end in", tables.read_table, tmp_path, "died")
+    frame.loc[3, "age"] = np.nan
+    frame.to_csv(path, index=False)
+    refuse("1 of 40 rows.*age", tables.read_table, path, "died")
+    np.savez(tmp_path / "d.npz", x=np.ones((4, 2)), y=[0, 1, 0, 1])
+    refuse("no array 'z'", tables.read_npz, tmp_path / "d.npz", "x", "z")
+    whole = (tmp_path / "d.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    refuse("not an .npz file, or it is damaged", tables.read, tmp_path / "cut.npz", None)
+    (tmp_path / "bent.npz").write_bytes(whole.replace(b"\x3f", b"\x3e"))
+    refuse("can't be read: Bad CRC", tables.read_npz, tmp_path / "bent.npz", "x", "y")
+    with (tmp_path / "one.npz").open("wb") as file:
+        np.save(file, np.ones(3))
+    refuse("np.savez makes an .npz file", tables.read, tmp_path / "one.npz", None)
+    (tmp_path / "none.csv").touch()
+    refuse("none.csv can't be read as .csv: No columns", tables.read, tmp_path / "none.csv", "y")
+    constant = tables.read_npz(tmp_path / "d.npz", "x", "y")
+    refuse("constant", tables.prepare, constant, constant)
+    refuse("leaves a part empty", tables.split, constant, 0.01, 0)

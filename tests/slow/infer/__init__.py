@@ -1,0 +1,1 @@
+"""`infer` on posteriors whose answers are known."""
