@@ -101,14 +101,15 @@ def lines(
         x: name of a column.
         y: likewise; its sign is not shown.
         by: the column of the names.
-        styles: colour and marker by name, in the order of the legend.
+        styles: colour and marker by name, and a line style if it is not solid.
         setting: of the axis, such as title and xlabel.
     """
-    for name, (colour, marker) in styles.items():
+    for name, (colour, marker, *dash) in styles.items():
         own = table[table[by] == name]
         if len(own):
             errors = 2.0 * own[f"{y}_error"] if f"{y}_error" in own else None
             style = {"color": colour, "marker": marker, "ms": 4, "lw": 1, "capsize": 2}
+            style["ls"] = dash[0] if dash else "-"
             axis.errorbar(own[x], np.abs(own[y]), errors, label=name, **style)
     axis.set(**{"xscale": "log", "yscale": "log"} | setting)
     axis.title.set_fontsize(9)

@@ -41,7 +41,7 @@ from experiments.matthews_weare_2018.moments import (
     save,
 )
 from experiments.measured import Measured
-from experiments.page import Page, panels
+from experiments.page import Page, lines, panels
 
 GOAL = 0.01
 PAPER_PASSES = 100  # at which the paper's error is about the goal
@@ -286,39 +286,34 @@ def _passes(found: dict[Any, Any]) -> str:
 
 def show(result: Result) -> Any:
     """Error against passes: of one chain in the norm, and of the trace."""
-    figure, ((left, right),) = panels(1, 2)
-    right.sharey(left)
+    figure, (axes,) = panels(1, 2)
+    table = result.table[result.table["scheme"].isin(COLOURS)]
+    rows = table.rename(columns=lambda name: name.replace("_mcse", "_error"))
+    rows = rows.assign(curve=[_curve(row) for row in rows.to_dict("records")])
+    styles = {
+        _curve(row): (
+            COLOURS[row["scheme"]],
+            MARKERS.get(row["batch_size"], "D"),
+            "-" if row["estimator"] == STEIN else "--",
+        )
+        for row in rows.drop_duplicates("curve").to_dict("records")
+    }
     heads = {"error": "||v - v*|| / ||v*||, one chain", "trace_error": "of the trace, one chain"}
-    for axis, (name, head) in zip((left, right), heads.items(), strict=True):
-        for keys, rows in result.table.groupby(["scheme", "batch_size", "estimator"], sort=False):
-            _curve(axis, keys, rows.to_dict("list"), name)
+    for axis, (name, head) in zip(axes, heads.items(), strict=True):
+        shown = rows[rows[name] < 2.0]  # the others have diverged
+        lines(axis, shown, "passes", name, "curve", styles, title=head, xlabel="passes, set-up too")
         axis.axhline(GOAL, color="black", lw=0.8, ls=":")
         axis.plot(PAPER_PASSES, GOAL, "k*", ms=12, label="the paper, about")
-        axis.set(xscale="log", yscale="log", ylim=(1e-3, 2), title=head)
-        axis.set_xlabel("passes through the data, set-up included")
-        axis.axvline(25, color="0.8", lw=0.8, zorder=0)
-        axis.set_xticks([10, 25, 50, 100], ["10", "25", "50", "100"])
-        axis.minorticks_off()
-    left.axhline(result.gaussian_error, color="0.5", lw=0.8, ls="--", label="Gaussian alone")
-    left.set_ylabel("relative error of the posterior variances")
-    handles, labels = left.get_legend_handles_labels()
+    axes[0].axhline(result.gaussian_error, color="0.5", lw=0.8, ls="--", label="Gaussian alone")
+    axes[0].set_ylabel("relative error of the posterior variances")
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return figure
 
 
-def _curve(axis: Any, keys: Any, columns: dict[Any, list], name: str) -> None:
-    scheme, n, estimator = keys
-    if scheme not in COLOURS:
-        return
-    stein = estimator == STEIN
-    values = np.array(columns[name])
-    values[~(values < 2.0)] = np.nan
-    axis.errorbar(
-        columns["passes"], values, 2 * np.array(columns[f"{name}_mcse"]),
-        label=f"{scheme}, n = {n}" + (", Stein" if stein else ""),
-        color=COLOURS[scheme], marker=MARKERS.get(n, "D"), ls="-" if stein else "--",
-        mfc=None if stein else "white", ms=4, lw=1,
-    )  # fmt: skip
+def _curve(row: dict[Any, Any]) -> str:
+    stein = ", Stein" if row["estimator"] == STEIN else ""
+    return f"{row['scheme']}, n = {row['batch_size']}{stein}"
 
 
 def mnist(
