@@ -91,7 +91,7 @@ def panels(rows: int, columns: int) -> tuple[Figure, Any]:
 
 
 def lines(
-    axis: Any, table: pd.DataFrame, x: str, y: str, by: str, styles: dict[str, Any], **setting: Any
+    axis: Any, table: Any, x: str, y: str, by: str, styles: dict[str, Any], **setting: Any
 ) -> None:
     """A line for each name: y by x on logarithmic axes, with two standard errors if there are any.
 
@@ -101,17 +101,22 @@ def lines(
         x: name of a column.
         y: likewise; its sign is not shown.
         by: the column of the names.
-        styles: colour and marker by name, in the order of the legend.
+        styles: colour and marker by name, and a line style if it is not solid.
         setting: of the axis, such as title and xlabel.
     """
-    for name, (colour, marker) in styles.items():
+    for name, (colour, marker, *dash) in styles.items():
         own = table[table[by] == name]
         if len(own):
             errors = 2.0 * own[f"{y}_error"] if f"{y}_error" in own else None
             style = {"color": colour, "marker": marker, "ms": 4, "lw": 1, "capsize": 2}
-            axis.errorbar(own[x], own[y].abs(), errors, label=name, **style)
+            style["ls"] = dash[0] if dash else "-"
+            axis.errorbar(own[x], np.abs(own[y]), errors, label=name, **style)
     axis.set(**{"xscale": "log", "yscale": "log"} | setting)
     axis.title.set_fontsize(9)
+    places = sorted({float(place) for place in table[x]})
+    shown = places[:: -(-len(places) // 6) or 1]
+    axis.set_xticks(shown, [f"{place:.4g}" for place in shown])
+    axis.xaxis.set_tick_params(which="minor", bottom=False, labelbottom=False)
 
 
 def _text(value: object) -> str:

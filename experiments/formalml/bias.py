@@ -294,7 +294,7 @@ def show(result: Result) -> Any:
     lines(axes[0, 0], result.laws, *exact, title=title, xlabel=step, ylabel="total variation")
     for name, power in MOMENTS.items():
         own = result.laws[result.laws["sampler"] == name]
-        values = own["fourth" if power == 4 else "variance"].abs()
+        values = np.abs(own["fourth" if power == 4 else "variance"])
         axes[0, 1].plot(own["step_size"], values, lw=1, color=STYLES[name][0])
     seen = result.measured.rename(columns={"error": "measured_error"})
     lines(
@@ -325,12 +325,11 @@ def _regression(axes: Any, result: Result) -> None:
         mfc="none", capsize=3, label="by pairs of chains",
     )  # fmt: skip
     axes[0].set(title="by batch size", xlabel="1/n", ylabel="relative bias of the variances")
-    sizes = {
-        n: (colour, ".") for n, colour in zip((1, 4, 16, NUM_DATA), STEP_COLOURS, strict=False)
-    }
-    xlabel = "step size η"
-    title = "by step size at fixed n: no floor"
-    lines(axes[1], rows, "step_size", "bias", "batch_size", sizes, title=title, xlabel=xlabel)
+    shown = zip((1, 4, 16, NUM_DATA), STEP_COLOURS, strict=False)
+    styles = {f"n = {n}": (colour, ".") for n, colour in shown}
+    named = rows.assign(n=[f"n = {n}" for n in rows["batch_size"]])
+    title, xlabel = "by step size at fixed n: no floor", "step size η"
+    lines(axes[1], named, "step_size", "bias", "n", styles, title=title, xlabel=xlabel)
 
 
 def bias(*, options: Options = DEFAULTS) -> None:

@@ -277,16 +277,17 @@ def show(result: Result) -> Any:
         seen = result.best[result.best[kind] > ROUNDING]  # zero variance can fall to rounding
         xlabel = "passes over the data, set-up included"
         lines(axis, seen, "passes", kind, "method", STYLES, title=title, xlabel=xlabel)
-    traces = result.noise.set_index("method")["trace"].clip(lower=ROUNDING)[::-1]
-    bars, colours = axes[1, 0], [STYLES[name][0] for name in traces.index]
-    bars.barh(list(traces.index), traces, color=colours)
+    bars, rows = axes[1, 0], result.noise.to_dict("records")[::-1]
+    names = [str(row["method"]) for row in rows]
+    traces = [max(ROUNDING, row["trace"]) for row in rows]
+    bars.barh(names, traces, color=[STYLES[name][0] for name in names])
     bars.tick_params(axis="y", labelsize=7)
     bars.set(xscale="log", title="trace of the gradient's covariance, relative")
     axes[1, 1].set_axis_off()
     handles, labels = axes[0, 1].get_legend_handles_labels()
     axes[1, 1].legend(handles, labels, loc="center", fontsize=9, frameon=False)
-    rows = result.facts["num_data"]
-    figure.suptitle(f"Linear regression, N = {rows:,}, d = 10: each method at its best step size")
+    count = result.facts["num_data"]
+    figure.suptitle(f"Linear regression, N = {count:,}, d = 10: each method at its best step size")
     return figure
 
 

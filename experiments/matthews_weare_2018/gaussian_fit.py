@@ -14,7 +14,7 @@ import scipy.linalg
 from jaxtyping import Float
 from scipy.special import expit
 
-from experiments.data import Table
+from ergodax.learn.tables import Table
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -59,7 +59,7 @@ def fit(table: Table, prior_scale: float, seed: int = 0, most_rounds: int = 50) 
         if decrement < NEAR:
             last = _average(table, centre, covariance, prior_scale)
             return dataclasses.replace(last, rounds=done, passes=passes + 1.0)
-        part = Table(table.features[half], table.target[half]) if decrement > FAR else table
+        part = table.rows(half) if decrement > FAR else table
         here = _average(part, centre, covariance, prior_scale, rows / len(part.target))
         passes += len(part.target) / rows
         factor = scipy.linalg.cho_factor(here.hessian)

@@ -214,7 +214,7 @@ def show(result: Result) -> Any:
 
     names = list(SAMPLERS)
     figure, axes = panels(2, 3)
-    image = None
+    image: Any = None
     for axis, name in zip(axes.flat, names, strict=False):
         rows = result.table[result.table["sampler"] == name]
         grid = rows.pivot_table(index="passes", columns="batch_size", values="error")

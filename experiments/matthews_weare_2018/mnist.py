@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import PRNGKeyArray
 
+from ergodax.learn import tables
+from ergodax.learn.tables import Table
 from experiments.command import DEFAULTS, Many, Options, Say, finish, place_for, speaker
-from experiments.data import Table, find, two_digits
-from experiments.matthews_weare_2018 import moments as mean
+from experiments.data import find
 from experiments.matthews_weare_2018.mnist_schemes import (
     CONTROLLED,
     WHITENED,
@@ -28,9 +29,19 @@ from experiments.matthews_weare_2018.mnist_schemes import (
     all_schemes,
     prepare,
 )
-from experiments.matthews_weare_2018.moments import Moments, Reference, error
+from experiments.matthews_weare_2018.moments import (
+    Moments,
+    Reference,
+    error,
+    follow,
+    load,
+    monte_carlo_error,
+    over_chains,
+    run_reference,
+    save,
+)
 from experiments.measured import Measured
-from experiments.page import Page, panels
+from experiments.page import Page, lines, panels
 
 GOAL = 0.01
 PAPER_PASSES = 100  # at which the paper's error is about the goal
@@ -137,13 +148,13 @@ def arithmetic(problem: Problem) -> float:
 
 def find_reference(problem: Problem, size: Size, store: Path, seed: int, say: Say) -> Reference:
     """Read the reference, or run and store it."""
-    found = mean.load(store, problem, size.reference_draws)
+    found = load(store, problem, size.reference_draws)
     if found is None:
         say(f"reference: HMC with full gradients, {size.reference_draws:,} draws")
         chains = size.reference_chains
         draws = -(-size.reference_draws // chains)
-        found = mean.reference(problem, draws, chains, seed + 1)
-        mean.save(found, store)
+        found = run_reference(problem, draws, chains, seed + 1)
+        save(found, store)
     else:
         say(f"reference: read from {store}")
     return found
@@ -160,7 +171,7 @@ def measure(
     key_start, key_run = jax.random.split(key)
     starts = problem.starts(scheme.basis, size.num_chains, int(jax.random.bits(key_start)))
     begin = time.perf_counter()
-    moments = mean.follow(scheme.kernel, last_gradient, starts, scheme.basis, steps, half, key_run)
+    moments = follow(scheme.kernel, last_gradient, starts, scheme.basis, steps, half, key_run)
     head = {
         "scheme": scheme.name, "batch_size": scheme.batch_size, "step_size": scheme.step_size,
         "seconds": time.perf_counter() - begin,
@@ -184,16 +195,16 @@ def errors(moments: Moments, stein: bool, truth: np.ndarray) -> dict[str, np.nda
     """Errors at each checkpoint: of one chain, of all together, and of the trace."""
     with np.errstate(all="ignore"):  # of chains that have diverged
         each, pooled = moments.variances(stein), moments.variances(stein, pool=True)
-        one, one_error = mean.over_chains(error(each, truth))
+        one, one_error = over_chains(error(each, truth))
         total = truth.sum(keepdims=True)
-        trace, trace_error = mean.over_chains(error(each.sum(-1, keepdims=True), total))
+        trace, trace_error = over_chains(error(each.sum(-1, keepdims=True), total))
         return {
             "error": one,
             "error_mcse": one_error,
             "trace_error": trace,
             "trace_error_mcse": trace_error,
             "pooled_error": error(pooled[:, 0], truth),
-            "pooled_monte_carlo": mean.monte_carlo_error(each),
+            "pooled_monte_carlo": monte_carlo_error(each),
         }
 
 
@@ -275,45 +286,40 @@ def _passes(found: dict[Any, Any]) -> str:
 
 def show(result: Result) -> Any:
     """Error against passes: of one chain in the norm, and of the trace."""
-    figure, ((left, right),) = panels(1, 2)
-    right.sharey(left)
+    figure, (axes,) = panels(1, 2)
+    table = result.table[result.table["scheme"].isin(COLOURS)]
+    rows = table.rename(columns=lambda name: name.replace("_mcse", "_error"))
+    rows = rows.assign(curve=[_curve(row) for row in rows.to_dict("records")])
+    styles = {
+        _curve(row): (
+            COLOURS[row["scheme"]],
+            MARKERS.get(row["batch_size"], "D"),
+            "-" if row["estimator"] == STEIN else "--",
+        )
+        for row in rows.drop_duplicates("curve").to_dict("records")
+    }
     heads = {"error": "||v - v*|| / ||v*||, one chain", "trace_error": "of the trace, one chain"}
-    for axis, (name, head) in zip((left, right), heads.items(), strict=True):
-        for keys, rows in result.table.groupby(["scheme", "batch_size", "estimator"], sort=False):
-            _curve(axis, keys, rows.to_dict("list"), name)
+    for axis, (name, head) in zip(axes, heads.items(), strict=True):
+        shown = rows[rows[name] < 2.0]  # the others have diverged
+        lines(axis, shown, "passes", name, "curve", styles, title=head, xlabel="passes, set-up too")
         axis.axhline(GOAL, color="black", lw=0.8, ls=":")
         axis.plot(PAPER_PASSES, GOAL, "k*", ms=12, label="the paper, about")
-        axis.set(xscale="log", yscale="log", ylim=(1e-3, 2), title=head)
-        axis.set_xlabel("passes through the data, set-up included")
-        axis.axvline(25, color="0.8", lw=0.8, zorder=0)
-        axis.set_xticks([10, 25, 50, 100], ["10", "25", "50", "100"])
-        axis.minorticks_off()
-    left.axhline(result.gaussian_error, color="0.5", lw=0.8, ls="--", label="Gaussian alone")
-    left.set_ylabel("relative error of the posterior variances")
-    handles, labels = left.get_legend_handles_labels()
+    axes[0].axhline(result.gaussian_error, color="0.5", lw=0.8, ls="--", label="Gaussian alone")
+    axes[0].set_ylabel("relative error of the posterior variances")
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return figure
 
 
-def _curve(axis: Any, keys: Any, columns: dict[Any, list], name: str) -> None:
-    scheme, n, estimator = keys
-    if scheme not in COLOURS:
-        return
-    stein = estimator == STEIN
-    values = np.array(columns[name])
-    values[~(values < 2.0)] = np.nan
-    axis.errorbar(
-        columns["passes"], values, 2 * np.array(columns[f"{name}_mcse"]),
-        label=f"{scheme}, n = {n}" + (", Stein" if stein else ""),
-        color=COLOURS[scheme], marker=MARKERS.get(n, "D"), ls="-" if stein else "--",
-        mfc=None if stein else "white", ms=4, lw=1,
-    )  # fmt: skip
+def _curve(row: dict[Any, Any]) -> str:
+    stein = ", Stein" if row["estimator"] == STEIN else ""
+    return f"{row['scheme']}, n = {row['batch_size']}{stein}"
 
 
 def mnist(
     *,
     data: Path = Path("mnist.npz"),
-    classes: Annotated[tuple[int, int], Many] = (7, 9),
+    classes: Annotated[tuple[str, str], Many] = ("7", "9"),
     components: int = 128,
     prior_scale: float = 10.0,
     reference: Path | None = None,
@@ -340,7 +346,8 @@ def mnist(
         The file of the reference's variances: read if it fits, else written; reference.npz in
         the output folder by default.
     """
-    table = two_digits(find(data, "mnist", "--data FILE"), classes, components)
+    images = tables.read_npz(find(data, "mnist", "--data FILE"), "x_train", "y_train", classes)
+    table, _ = tables.prepare(images, images, components)
     place, size = place_for("mnist", options), QUICK if options.quick else Size()
     store = reference or place / "reference.npz"
     result = run(table, prior_scale, size, store, options.seed, speaker(options))

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import ergodax as ex
-from experiments.data import Table
+from ergodax.learn.tables import Table
 from experiments.matthews_weare_2018 import gaussian_fit
 from experiments.matthews_weare_2018.gaussian_fit import Gaussian
 
@@ -138,10 +138,10 @@ class Problem:
 
     def coordinates(self, basis: Float[np.ndarray, "d d"]) -> ex.Posterior:
         """The posterior of u, w = centre + basis u."""
-        centre, basis = _single(self.gaussian.centre), _single(basis)
+        centre, to_w = _single(self.gaussian.centre), _single(basis)
         x, y = _single(self.table.features), _single(self.table.target)
-        prior = NormalPrior(_single(self.prior_scale), centre, basis)
-        return ex.Posterior(prior, bernoulli, (x @ basis, x @ centre, y))
+        prior = NormalPrior(_single(self.prior_scale), centre, to_w)
+        return ex.Posterior(prior, bernoulli, (x @ to_w, x @ centre, y))
 
     def starts(
         self, basis: Float[np.ndarray, "d d"], chains: int, seed: int

@@ -202,7 +202,7 @@ def save(reference: Reference, path: Path) -> None:
         np.savez(file, **dataclasses.asdict(reference))
 
 
-def reference(problem: Problem, draws: int, chains: int, seed: int) -> Reference:
+def run_reference(problem: Problem, draws: int, chains: int, seed: int) -> Reference:
     """Long HMC with full gradients, in whitened coordinates.
 
     Args:

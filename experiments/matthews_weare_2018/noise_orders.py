@@ -321,7 +321,7 @@ def show(result: Result) -> Any:
         xlabel="gradients spent on a chain", ylabel="rms error of E x⁴",
     )  # fmt: skip
     for name, rows in race.groupby("sampler", sort=False):
-        axes[1, 1].axhline(abs(rows["bias"].iloc[0]), color=STYLES[str(name)][0], ls="--", lw=0.6)
+        axes[1, 1].axhline(abs(rows["bias"].mean()), color=STYLES[str(name)][0], ls="--", lw=0.6)
     handles, labels = axes[0, 1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     figure.suptitle("Gradient noise of standard deviation 1 - cos(1 + 5x)")

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 import ergodax as ex
-from experiments.data import Table
+from ergodax.learn.tables import Table
 from experiments.matthews_weare_2018 import gaussian_fit, mnist, mnist_schemes
 from experiments.matthews_weare_2018 import moments as of
 
@@ -20,7 +20,7 @@ def logistic_table(rows=60, d=2):
     rng = np.random.default_rng(3)
     x = np.column_stack([rng.standard_normal((rows, d - 1)), np.ones(rows)])
     y = (rng.random(rows) < expit(x @ np.linspace(1.5, 0.5, d))).astype(float)
-    return Table(x, y)
+    return Table(x, y, [f"x{k}" for k in range(d)], ("0", "1"))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ import pytest
 from scipy.special import expit
 
 import ergodax as ex
+from ergodax.learn import tables
+from ergodax.learn.tables import Table
 from experiments.command import Options
-from experiments.data import Table, two_digits
 from experiments.matthews_weare_2018 import gaussian_fit, mnist, mnist_schemes
 from experiments.matthews_weare_2018 import moments as of
 from experiments.page import write
@@ -26,7 +27,7 @@ def logistic_table(rows=60, d=2):
     rng = np.random.default_rng(3)
     x = np.column_stack([rng.standard_normal((rows, d - 1)), np.ones(rows)])
     y = (rng.random(rows) < expit(x @ np.linspace(1.5, 0.5, d))).astype(float)
-    return Table(x, y)
+    return Table(x, y, [f"x{k}" for k in range(d)], ("0", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def moments_on_a_grid(table, width=8.0, points=401):
 def test_the_reference_against_quadrature(problem):
     """64,000 draws by two estimators; both within six of their own errors."""
     _, exact = moments_on_a_grid(problem.table)
-    found = of.reference(problem, 4000, 16, 1)
+    found = of.run_reference(problem, 4000, 16, 1)
     assert found.error < 0.4 * found.plain_error < 0.01
     for variance, spread in ((found.variance, found.error), (found.plain, found.plain_error)):
         assert of.error(variance, exact) < 6 * spread
@@ -59,7 +60,7 @@ def test_the_reference_against_quadrature(problem):
 def test_a_stored_reference_is_used_only_where_it_fits(problem, tmp_path):
     path = tmp_path / "new" / "reference.npz"
     assert of.load(path, problem, 10) is None
-    found = of.reference(problem, 50, 2, 1)
+    found = of.run_reference(problem, 50, 2, 1)
     of.save(found, path)
     again = of.load(path, problem, 100)
     assert again is not None and again.error == found.error and again.chains == 2
@@ -116,7 +117,8 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 @pytest.mark.skipif(not MNIST.exists(), reason="ERGODAX_MNIST names no file")
 def test_the_control_variate_on_the_digits_themselves():
     """The noise of a gradient is three orders below that of an ordinary minibatch."""
-    table = two_digits(MNIST, (7, 9), 128)
+    images = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
+    table, _ = tables.prepare(images, images, 128)
     assert table.features.shape == (12_214, 129)
     gaussian = gaussian_fit.fit(table, 10.0)
     assert gaussian.passes < 8

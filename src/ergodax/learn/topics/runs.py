@@ -236,7 +236,7 @@ class Bench:
         return describe(phi, shares, self.corpus.vocabulary, documents, min(10, phi.shape[1]))
 
     @property
-    def _sizes(self) -> dict[str, int]:
+    def _sizes(self) -> dict[str, Any]:
         words = len(self.corpus.vocabulary)
         return {"num_documents": self.division.num_documents, "vocabulary_size": words}
 
