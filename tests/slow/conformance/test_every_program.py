@@ -1,4 +1,4 @@
-"""Kernels compile once: not again at the second call, nor for another step size."""
+"""What takes several programs a kernel: trees of every kind, chunks, operations one by one."""
 
 import equinox as eqx
 import jax
@@ -8,8 +8,18 @@ import pytest
 import ergodax as ex
 from conformance.positions import tree_positions
 from conformance.registry import KERNELS, H
-from conformance.run import numbers
+from conformance.run import numbers, two_steps
 from ergodax.driver.clock import Clock
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_tree_gives_the_draws_of_the_flat_vector(name):
+    kernel, trees = KERNELS[name](H), tree_positions()
+    _, info, vector = two_steps(kernel, jax.random.key(1), trees.pop("vector"))
+    for kind, position in trees.items():
+        _, again, rows = two_steps(kernel, jax.random.key(1), position)
+        np.testing.assert_allclose(rows, vector, rtol=2e-4, atol=2e-5, err_msg=kind)
+        np.testing.assert_allclose(again.potential, info.potential, rtol=2e-4, err_msg=kind)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -1,0 +1,1 @@
+"""The contract of kernels, with every program that it takes."""
