@@ -147,7 +147,7 @@ def test_an_algorithm_can_be_compiled(key):
     state = jax.jit(algorithm.init)(START)
     assert hash(algorithm.step) == hash(algorithm.step)
     ours, info = jax.jit(algorithm.step)(key, state)
-    theirs, _ = kernel.step(key, kernel.init(START))
+    theirs, _ = kernel.step(key, kernel.init(key, START))
     np.testing.assert_allclose(ours.position, theirs.position, rtol=1e-6)
     assert bool(info.finite)
 

@@ -67,7 +67,7 @@ def test_signature(name):
     kernel = KERNELS[name](H)
     assert isinstance(kernel, ex.Kernel)
     assert list(inspect.signature(kernel.init).parameters) == ["key", "position"]
-    assert list(inspect.signature(kernel.step).parameters)[:2] == ["key", "state"]
+    assert list(inspect.signature(kernel.step).parameters) == ["key", "state", "batch"]
     public = {name for name in dir(type(kernel)) if not name.startswith("_")}
     methods = {name for name in public if callable(getattr(type(kernel), name))}
     assert methods == {"init", "step"}, "a kernel is these two methods and nothing else"

@@ -8,7 +8,7 @@ import pytest
 import ergodax as ex
 from conformance.positions import DATA, tree_positions
 from conformance.registry import KERNELS, H
-from conformance.run import numbers
+from conformance.run import numbers, untyped
 from ergodax.kernel import with_batch
 
 ROWS = np.random.default_rng(0).normal(size=(20, 2))
@@ -111,7 +111,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_rows_that_are_not_like_the_data(name, key):
-    kernel = ex.sgld(ex.Minibatch(posterior(), 4), 0.01)
+    kernel = untyped(ex.sgld(ex.Minibatch(posterior(), 4), 0.01))
     with pytest.raises(ValueError, match="batch must have rows like those of the data"):
         kernel.step(key, kernel.init(START), batch=WRONG[name])
 
@@ -124,7 +124,7 @@ def test_rows_that_are_not_like_the_data(name, key):
     ],
 )
 def test_one_row_has_no_covariance(make, key):
-    kernel = make()
+    kernel = untyped(make())
     with pytest.raises(ValueError, match="batch_size must be at least 2, not 1"):
         kernel.step(key, kernel.init(key, START), batch=ROWS[:1])
 
@@ -133,7 +133,7 @@ def test_a_loop_over_a_loader_samples_the_posterior(key):
     """Batches of the user's own, shuffled outside; the law is that of the library's own."""
     rows = np.random.default_rng(1).normal(loc=0.5, size=(200, 1)).astype(np.float32)
     model = ex.Posterior(lambda w: 0, lambda w, x: -0.5 * jnp.sum((x - w) ** 2), rows)
-    kernel = ex.sgld(ex.Minibatch(model, 10), 1e-4)
+    kernel = untyped(ex.sgld(ex.Minibatch(model, 10), 1e-4))
 
     def walk(state, keys):
         def one(state, key):

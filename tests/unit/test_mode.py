@@ -1,5 +1,7 @@
 """The mode: what it cost."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,15 +64,20 @@ def test_an_optimiser_on_batches_finds_the_mode(make, estimator, key):
     assert not bool(few.converged) and float(few.potential) > float(found.potential)
 
 
+def _with(options: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**options, name: value}
+
+
 def test_a_search_by_batches_says_what_is_missing(key):
     posterior, start = regression(), jnp.zeros(3)
-    options = {"optimiser": optax.adam(0.1), "gradient": ex.Minibatch(posterior, 10), "key": key}
+    options: dict[str, Any] = {"optimiser": optax.adam(0.1), "key": key}
+    options["gradient"] = ex.Minibatch(posterior, 10)
     for name in ("optimiser", "gradient", "key"):
         with pytest.raises(ValueError, match=f"needs {name} as well"):
-            ex.find_mode(posterior, start, **(options | {name: None}))
+            ex.find_mode(posterior, start, **_with(options, name, None))
     with pytest.raises(TypeError, match="optimiser must be one of optax"):
-        ex.find_mode(posterior, start, **(options | {"optimiser": 3}))
+        ex.find_mode(posterior, start, **_with(options, "optimiser", 3))
     with pytest.raises(TypeError, match="gradient must be an estimator"):
-        ex.find_mode(posterior, start, **(options | {"gradient": posterior}))
+        ex.find_mode(posterior, start, **_with(options, "gradient", posterior))
     with pytest.raises(TypeError, match="steps must be an integer"):
         ex.find_mode(posterior, start, steps=0.5, **options)

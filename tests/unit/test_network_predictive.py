@@ -131,7 +131,7 @@ def test_the_density_of_many_unlikely_draws_does_not_underflow():
 def test_refusals():
     posterior, targets = regression()
     inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
-    with pytest.raises(ValueError, match="after must not be negative"):
+    with pytest.raises(ValueError, match="after must be at least 0"):
         network.predictive(inside, posterior, X_TEST, targets, after=-1)
     with pytest.raises(ValueError, match="every must be at least 1"):
         network.predictive(inside, posterior, X_TEST, targets, every=0)

@@ -138,7 +138,7 @@ def test_bad_calls():
         online.accumulate(kernel)
     with pytest.raises(TypeError, match="moments must be an accumulator"):
         online.accumulate(kernel, moments=3)
-    with pytest.raises(ValueError, match="after must not be negative"):
+    with pytest.raises(ValueError, match="after must be at least 0"):
         online.accumulate(kernel, after=-1, moments=online.Moments())
     with pytest.raises(ValueError, match="every must be at least 1"):
         online.accumulate(kernel, every=0, moments=online.Moments())

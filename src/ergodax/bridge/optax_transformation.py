@@ -1,6 +1,6 @@
 """Kernels as gradient transformations of optax: the user computes the gradients."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -74,7 +74,7 @@ def optax(kernel: Any, *, key: Any) -> library.GradientTransformation:
             "has one. Try the sampler by itself."
         )
     run = _Run(kernel, check_key(key))
-    return library.GradientTransformation(run.init, run.update)
+    return library.GradientTransformation(cast(Any, run.init), cast(Any, run.update))
 
 
 class _Log:

@@ -183,7 +183,7 @@ def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
 
 
 def _by_batches(
-    target: AbstractTarget,
+    target: Any,
     position: PyTree,
     optimiser: Any,
     gradient: Any,

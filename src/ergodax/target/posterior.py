@@ -21,7 +21,7 @@ class Posterior(AbstractTarget):
     batch speak for the whole data, are done here and nowhere else.
 
     Args:
-        log_prior: position -> scalar, up to a constant.
+        log_prior: position -> scalar, up to a constant; `lambda w: 0` for a flat prior.
         log_likelihood: (position, example) -> scalar, up to a constant; `example` has the
             structure of `data` without the leading axis.
         data: arrays, or any tree of them, with one leading axis of length N in common; or a
@@ -41,14 +41,14 @@ class Posterior(AbstractTarget):
         3
     """
 
-    log_prior: Callable[[PyTree], Float[Array, ""]]
+    log_prior: Callable[[PyTree], Float[Array, ""] | float]
     log_likelihood: Callable[[PyTree, PyTree], Array]
     data: PyTree
     batched: bool = eqx.field(static=True)
 
     def __init__(
         self,
-        log_prior: Callable[[PyTree], Float[Array, ""]],
+        log_prior: Callable[[PyTree], Float[Array, ""] | float],
         log_likelihood: Callable[[PyTree, PyTree], Array],
         data: PyTree,
         *,

@@ -130,7 +130,9 @@ CASES = {
     "tuna, chi": Case(lambda: tuna(chi=0.0), ValueError, ("chi", "positive")),
     "tuna, block size": Case(lambda: tuna(block_size=0), ValueError, ("block_size", "at least 1")),
     "split hmc, an estimator": Case(
-        lambda: split_hmc(ex.FullGradient(target())), TypeError, ("slow", "ex.Target", "FullGrad")
+        lambda: split_hmc(ex.NoisyGradient(target(), 1.0)),
+        TypeError,
+        ("slow", "ex.Target", "NoisyGradient"),
     ),
     "split hmc, a function": Case(
         lambda: split_hmc(fast=jnp.sum), TypeError, ("fast", "ex.Target", "ex.Posterior")
