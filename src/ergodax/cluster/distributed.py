@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from ergodax.cluster.meshes import owners
+
 LOST_AFTER = 20  # seconds without a sign of life
 
 
@@ -86,10 +88,8 @@ def gather(samples: Any, mesh: Mesh) -> Any:
         return samples
     from jax.experimental.multihost_utils import process_allgather
 
-    owners = np.vectorize(lambda device: device.process_index)(mesh.devices)
-    owners = owners.T if mesh.axis_names[0] == "data" else owners
-    owners = owners.reshape(mesh.shape["chains"], -1)
-    rows = [np.flatnonzero((owners == p).any(axis=1)) for p in range(jax.process_count())]
+    processes = owners(mesh)
+    rows = [np.flatnonzero((processes == p).any(axis=1)) for p in range(jax.process_count())]
     if len({len(row) for row in rows}) > 1:
         raise ValueError("the mesh gives processes different numbers of chains; store the draws.")
 
@@ -99,7 +99,7 @@ def gather(samples: Any, mesh: Mesh) -> Any:
             return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
         every = np.asarray(process_allgather(np.asarray(x)))
         a_row = every.reshape(len(rows), len(rows[0]), -1, *every.shape[2:])
-        pieces = [a_row[p, r - rows[p][0]] for r, p in enumerate(owners[:, 0])]
+        pieces = [a_row[p, r - rows[p][0]] for r, p in enumerate(processes[:, 0])]
         return np.concatenate(pieces)
 
     arrays, rest = eqx.partition(samples, eqx.is_array)

@@ -49,11 +49,15 @@ def chains_of_all(mesh: Any, own: int) -> int:
     """
     if not isinstance(mesh, Mesh) or CHAINS not in mesh.axis_names or not mesh.is_multi_process:
         return own
-    owners = np.vectorize(lambda device: device.process_index)(mesh.devices)
-    owners = owners.T if mesh.axis_names[0] == DATA else owners
-    owners = owners.reshape(mesh.shape[CHAINS], -1)
-    mine = (owners == jax.process_index()).any(axis=1).sum()
-    return own * len(owners) // int(mine)
+    mine = (owners(mesh) == jax.process_index()).any(axis=1)
+    return own * len(mine) // int(mine.sum())
+
+
+def owners(mesh: Mesh) -> np.ndarray:
+    """The process of each device, an array (chains, data)."""
+    processes = np.vectorize(lambda device: device.process_index)(mesh.devices)
+    processes = processes.T if mesh.axis_names[0] == DATA else processes
+    return processes.reshape(mesh.shape[CHAINS], -1)
 
 
 def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:

@@ -1,6 +1,6 @@
 """Where the chains start, and how many they are."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,7 +8,53 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.cluster.meshes import chains_of_all
 from ergodax.driver.traced import one_of
+
+
+class Start(NamedTuple):
+    """Where all chains begin.
+
+    Attributes:
+        positions: with a leading chain axis.
+        states: that they go on from, likewise; None where the kernel is to make the first ones.
+        num_chains: of all processes.
+        step: the number of the first step, which its key follows from.
+    """
+
+    positions: PyTree
+    states: Any
+    num_chains: int
+    step: int
+
+
+def start_of_chains(
+    kernel: Any,
+    key: Any,
+    position: PyTree,
+    positions: PyTree,
+    state: Any,
+    num_chains: int | None,
+    mesh: Any,
+) -> Start:
+    """Where all chains begin, from the arguments of `sample` of these names.
+
+    Raises:
+        TypeError: not a position or a state.
+        ValueError: none of them or several, or another number of chains than num_chains.
+    """
+    if state is None:
+        starts = positions_of_chains(position, positions, num_chains)
+        return Start(starts, None, jax.tree.leaves(starts)[0].shape[0], 0)
+    if position is not None or positions is not None:
+        raise ValueError("state has a position of its own: pass no position or positions with it.")
+    states = states_of_chains(kernel, key, state)
+    found = chains_of_all(mesh, jax.tree.leaves(states.position)[0].shape[0])
+    if num_chains not in (None, found):
+        raise ValueError(
+            f"num_chains={num_chains}, but state has {found} chains. Leave num_chains out."
+        )
+    return Start(states.position, states, found, first_step(states))
 
 
 def positions_of_chains(position: PyTree, positions: PyTree, num_chains: int | None) -> PyTree:

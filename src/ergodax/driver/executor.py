@@ -4,8 +4,8 @@ One class serves both. On a mesh the programs of the loop run under `shard_map`:
 belongs to them are split along the axis "chains", so that each device maps over its own and talks
 to none; rows of data, where a kernel holds them in `Shards`, are split along the axis "data".
 Everything else is the same on every device, the keys of the chains among it, so the devices along
-"data" inject the same noise. Without a mesh the same programs are compiled as they are, which takes
-less time than for a mesh of one device, and nothing has to be placed before a call.
+"data" inject the same noise. Without a mesh the same programs are compiled as they are: their steps
+are faster than on a mesh of one device, and nothing has to be placed before a call.
 """
 
 import contextlib

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from ergodax.cluster.meshes import chains_of_all
-from ergodax.driver.chains import first_step, positions_of_chains, states_of_chains
+from ergodax.driver.chains import start_of_chains
 from ergodax.driver.executor import Executor
 from ergodax.driver.interruption import stop_requested
 from ergodax.driver.progress import progress_bar
@@ -83,36 +81,24 @@ def sample(
         ValueError: a number out of range, shapes that do not fit the target or the kernel, chains
             or shards that can't be split evenly over the mesh.
     """
-    _check_counts(num_steps=num_steps, thin=thin, burn_in=burn_in)
-    if num_chains is not None:
-        _check_counts(num_chains=num_chains)
+    num_steps = _count("num_steps", num_steps)
+    thin, burn_in = _count("thin", thin), _count("burn_in", burn_in, at_least=0)
+    num_chains = None if num_chains is None else _count("num_chains", num_chains)
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
     kernel, key = check_kernel(kernel), check_key(key)
-    first = 0
-    if state is None:
-        starts = positions_of_chains(position, positions, num_chains)
-        chains = jax.tree.leaves(starts)[0].shape[0]
-    elif position is None and positions is None:
-        state = states_of_chains(kernel, key, state)
-        starts, first = state.position, first_step(state)
-        chains = chains_of_all(mesh, jax.tree.leaves(starts)[0].shape[0])
-        if num_chains not in (None, chains):
-            raise ValueError(
-                f"num_chains={num_chains}, but state has {chains} chains. Leave num_chains out."
-            )
-    else:
-        raise ValueError("state has a position of its own: pass no position or positions with it.")
-    if first + burn_in + num_steps >= 2**31:
+    begin = start_of_chains(kernel, key, position, positions, state, num_chains, mesh)
+    if begin.step + burn_in + num_steps >= 2**31:
         raise ValueError(
             "burn_in + num_steps, and the steps that state has taken, must be below 2^31, not "
-            f"{first + burn_in + num_steps}."
+            f"{begin.step + burn_in + num_steps}."
         )
-    where = Executor(kernel, collect, mesh, chains)
+    where = Executor(kernel, collect, mesh, begin.num_chains)
     with where.processes.together():
         checkpointer = Checkpointer(checkpoint, where.part)
     plan = Plan(burn_in, num_steps, thin)
-    run = Run(where, where.start(key, starts, state), plan, checkpointer, first)
+    started = where.start(key, begin.positions, begin.states)
+    run = Run(where, started, plan, checkpointer, begin.step)
     with (
         progress_bar(burn_in + num_steps, show=progress) as report,
         stop_requested(terminate=checkpointer.active) as stop,
@@ -121,10 +107,9 @@ def sample(
     return run.samples()
 
 
-def _check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be an integer, not {value!r}.")
-        least = 0 if name == "burn_in" else 1
-        if not least <= value < 2**31:
-            raise ValueError(f"{name} must lie in [{least}, 2^31), not {value}.")
+def _count(name: str, value: Any, at_least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, not {value!r}.")
+    if not at_least <= value < 2**31:
+        raise ValueError(f"{name} must lie in [{at_least}, 2^31), not {value}.")
+    return int(value)

@@ -208,7 +208,7 @@ class Checkpointer:
         """What to do after an interruption, for a message."""
         if self.file is None:
             return ""
-        return " The same call with resume=True goes on from here."
+        return " The same call with ex.Checkpoint(..., resume=True) goes on from here."
 
 
 def _check_parts(folder: Path, own: str, part: str) -> None:
