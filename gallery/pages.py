@@ -1,6 +1,7 @@
 """Which figures there are, and where their notebooks lie."""
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 NOTEBOOKS = Path(__file__).parent / "notebooks"
@@ -104,3 +105,9 @@ def find(slug: str) -> Figure:
 def heading(slug: str) -> str:
     """The title of a notebook, under a link to the index, in Markdown."""
     return f"[All figures](../)\n\n# {find(slug).title}"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

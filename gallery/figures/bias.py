@@ -109,13 +109,9 @@ def run(batch_size: int, step: float, seed: int) -> Bias:
     kernels = [ex.sgld(gradient, float(h) * sd**2) for h in (*STEPS, step)]
     starts = mean + sd * jax.random.normal(key_start, (CHAINS, len(kernels), 1))
     samples = ex.sample(
-        side_by_side(kernels),
-        positions=starts,
-        num_steps=LONGEST,
-        num_chains=CHAINS,
-        key=key,
+        side_by_side(kernels), positions=starts, num_steps=LONGEST, num_chains=CHAINS, key=key,
         progress=False,
-    )
+    )  # fmt: skip
     return Bias(batch_size, step, (samples.position[..., 0] - mean) / sd)
 
 

@@ -122,13 +122,9 @@ def run(step_size: float, noise: float, friction: float, seed: int) -> Friction:
             for g in frictions
         ]
         samples = ex.sample(
-            side_by_side(kernels),
-            positions=starts,
-            num_steps=STEPS,
-            num_chains=CHAINS,
-            key=key,
+            side_by_side(kernels), positions=starts, num_steps=STEPS, num_chains=CHAINS, key=key,
             progress=False,
-        )
+        )  # fmt: skip
         draws[name] = samples.position[..., 0]
     return Friction(step_size, noise, friction, draws)
 

@@ -1,6 +1,7 @@
 """Neal's funnel with and without a metric: how often chains reach the neck."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +79,7 @@ class Funnel:
     def densities(self) -> pd.DataFrame:
         """Histograms of v beside N(0, scale^2): columns v, density, sampler."""
         draws = {name: each[..., 0] for name, each in self.draws.items()}
-        exact = stats.norm(scale=self.scale).pdf
+        exact = functools.partial(stats.norm.pdf, scale=self.scale)
         return tables.laws("v", REACH * self.scale, BINS, exact, draws, by="sampler")
 
     def table(self) -> pd.DataFrame:
@@ -147,12 +148,7 @@ def _draws(
 ) -> tuple[Float[np.ndarray, "chains draws 2"], float]:
     """The draws, and the share of chains that stayed finite."""
     samples = ex.sample(
-        kernel,
-        positions=starts,
-        num_steps=steps,
-        thin=thin,
-        num_chains=CHAINS,
-        key=key,
+        kernel, positions=starts, num_steps=steps, thin=thin, num_chains=CHAINS, key=key,
         progress=False,
-    )
+    )  # fmt: skip
     return samples.position, float(np.asarray(samples.final_state.alive).mean())

@@ -184,14 +184,9 @@ def _by_sgld(num_data: int, step: float, seed: int) -> Run:
     gradient = ex.Minibatch(posterior(num_data), BATCH_SIZE, replace=True)
     kernel = ex.sgld(gradient, step / curvature)
     samples = ex.sample(
-        kernel,
-        _mode(num_data),
-        STEPS,
-        num_chains=CHAINS,
-        burn_in=BURN_IN,
-        key=jax.random.key(seed),
-        progress=False,
-    )
+        kernel, _mode(num_data), STEPS, num_chains=CHAINS, burn_in=BURN_IN,
+        key=jax.random.key(seed), progress=False,
+    )  # fmt: skip
     passes = CHAINS * STEPS * BATCH_SIZE / num_data
     return Run(samples.position, passes, f"plain batches of {BATCH_SIZE}")
 
@@ -208,15 +203,9 @@ def _by_nogin(num_data: int, seed: int) -> Run:
         target = _inside(posterior(num_data), coordinates)
         plan = dataclasses.replace(plan, covariance=np.maximum(values, 0.0))
     samples = ex.sample(
-        ex.nogin(plan.build(target), plan.step_size, 1.0),
-        jnp.zeros(2),
-        STEPS,
-        num_chains=CHAINS,
-        burn_in=BURN_IN,
-        collect=coordinates.position,
-        key=key,
-        progress=False,
-    )
+        ex.nogin(plan.build(target), plan.step_size, 1.0), jnp.zeros(2), STEPS, num_chains=CHAINS,
+        burn_in=BURN_IN, collect=coordinates.position, key=key, progress=False,
+    )  # fmt: skip
     evaluations = samples.info.evaluations.sum(dtype=np.float64)
     settings = f"{plan.name}, batches of {plan.batch_size}"
     return Run(samples.position, float(evaluations) / num_data, settings)
@@ -229,14 +218,9 @@ def _by_nuts(num_data: int, seed: int) -> Run:
     starts = jnp.zeros((CHAINS, 2))
     kernel, starts = tune.warm_up(target, starts, WARM_UP, key=key_warm, dense=False)
     samples = ex.sample(
-        kernel,
-        positions=starts,
-        num_steps=TRAJECTORIES,
-        num_chains=CHAINS,
-        collect=coordinates.position,
-        key=key,
-        progress=False,
-    )
+        kernel, positions=starts, num_steps=TRAJECTORIES, num_chains=CHAINS,
+        collect=coordinates.position, key=key, progress=False,
+    )  # fmt: skip
     passes = samples.info.evaluations.sum(dtype=np.float64)
     settings = f"{passes / samples.info.evaluations.size:.1f} gradients of all rows a draw"
     return Run(samples.position, float(passes), settings)

@@ -55,7 +55,7 @@ def _compute(again, funnel, step, width):
 
 
 @app.cell
-def _picture(charts, funnel, mo, result):
+def _picture(charts, funnel, mo, pages, result):
     colours = {
         "exact": charts.EXACT, funnel.SGLD: charts.ORANGE, funnel.SGRLD: charts.BLUE,
         funnel.RMHMC: charts.GREEN,
@@ -83,19 +83,20 @@ def _picture(charts, funnel, mo, result):
     laws = charts.lines(
         densities, "v", "density", "sampler", colours=colours, y_range=(0.0, top), title="Law of v"
     ) + charts.upright("v", funnel.NECK)
-    rows = "\n".join(
-        f"| {row['sampler']} | {row['P(v < -2)']:.4f} ± {row['standard error']:.4f} "
-        f"| {100 * row['chains that diverged']:.0f}% | {row['gradients a chain']:,.0f} |"
+    rows = (
+        (
+            row["sampler"], f"{row['P(v < -2)']:.4f} ± {row['standard error']:.4f}",
+            f"{100 * row['chains that diverged']:.0f}%", f"{row['gradients a chain']:,.0f}",
+        )
         for row in result.table().to_dict("records")
-    )
+    )  # fmt: skip
+    headings = ("", "P(v < -2)", "chains that diverged", "gradients a chain")
+    exact = ("exact", f"{result.exact_share:.4f}", "", "")
     mo.vstack(
         [
             charts.beside(cloud(funnel.SGLD), cloud(funnel.SGRLD)),
             charts.beside(cloud(funnel.RMHMC), laws),
-            mo.md(
-                "| | P(v < -2) | chains that diverged | gradients a chain |\n|---|---|---|---|\n"
-                f"| exact | {result.exact_share:.4f} | | |\n{rows}"
-            ),
+            mo.md(pages.table(headings, [exact, *rows])),
         ]
     )
     return

@@ -58,7 +58,7 @@ def _compute(again, nuts, size, step):
 
 
 @app.cell
-def _picture(charts, mo, nuts, result):
+def _picture(charts, mo, nuts, pages, result):
     colours = {
         "exact": charts.EXACT, nuts.SGLD: charts.ORANGE, nuts.NOGIN: charts.BLUE,
         nuts.NUTS: charts.GREEN,
@@ -76,21 +76,19 @@ def _picture(charts, mo, nuts, result):
         table, "effective draws a pass", "sampler", colours=colours,
         title="Effective draws for a pass over the data",
     )  # fmt: skip
-    rows = "\n".join(
-        f"| {row['sampler']} | {row['error of the means']:.3f} | {row['sd']:.3f} "
-        f"| {row['effective draws']:,.0f} | {row['passes over the data']:,.0f} "
-        f"| {row['settings']} |"
+    rows = (
+        (
+            row["sampler"], f"{row['error of the means']:.3f}", f"{row['sd']:.3f}",
+            f"{row['effective draws']:,.0f}", f"{row['passes over the data']:,.0f}",
+            row["settings"],
+        )
         for row in table.to_dict("records")
-    )
-    mo.vstack(
-        [
-            charts.beside(laws, price),
-            mo.md(
-                "| | error of the means, posterior sds | sd (posterior: 1) | effective draws "
-                "| passes over the data | |\n|---|---|---|---|---|---|\n" + rows
-            ),
-        ]
-    )
+    )  # fmt: skip
+    headings = (
+        "", "error of the means, posterior sds", "sd (posterior: 1)", "effective draws",
+        "passes over the data", "",
+    )  # fmt: skip
+    mo.vstack([charts.beside(laws, price), mo.md(pages.table(headings, rows))])
     return
 
 

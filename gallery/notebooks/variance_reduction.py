@@ -49,7 +49,7 @@ def _controls(controls, variance_reduction):
 
 
 @app.cell
-def _picture(again, batch, charts, distance, mo, period, step, variance_reduction):
+def _picture(again, batch, charts, distance, mo, pages, period, step, variance_reduction):
     result = variance_reduction.run(
         batch.value, step.value, period.value, float(distance.value), again.value
     )
@@ -69,21 +69,18 @@ def _picture(again, batch, charts, distance, mo, period, step, variance_reductio
         y_range=(0.0, 0.45),
         title=f"Law of the coefficients after {variance_reduction.BURN_IN} steps",
     )  # fmt: skip
-    table = result.table()
-    rows = "\n".join(
-        f"| {row['estimator']} | {row['variance of the gradient']:.2g} | {row['sd']:.3f} | "
-        f"{row['exact sd']:.3f} | {row['gradients a step']:.0f} |".replace("nan", "")
-        for row in table.to_dict("records")
-    )
-    mo.vstack(
-        [
-            charts.beside(along, laws),
-            mo.md(
-                "| estimator | variance of the gradient | sd (posterior: 1) | exact sd of the "
-                "chain | gradients a step |\n|---|---|---|---|---|\n" + rows
-            ),
-        ]
-    )
+    rows = (
+        (
+            row["estimator"], f"{row['variance of the gradient']:.2g}", f"{row['sd']:.3f}",
+            f"{row['exact sd']:.3f}".replace("nan", ""), f"{row['gradients a step']:.0f}",
+        )
+        for row in result.table().to_dict("records")
+    )  # fmt: skip
+    headings = (
+        "estimator", "variance of the gradient", "sd (posterior: 1)", "exact sd of the chain",
+        "gradients a step",
+    )  # fmt: skip
+    mo.vstack([charts.beside(along, laws), mo.md(pages.table(headings, rows))])
     return
 
 

@@ -4,9 +4,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ergodax import data, schedule, tree
+from ergodax.cluster import distributed
+from ergodax.cluster.meshes import mesh
+from ergodax.cluster.processes import ProcessFailed, ProcessLost
 from ergodax.driver import Checkpoint, Samples, sample
-from ergodax.driver.meshes import mesh
-from ergodax.driver.processes import ProcessFailed, ProcessLost
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.gradient import (
     SAGA,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:  # the others are imported when they are first used
         bridge,
         convert,
         diagnostics,
-        distributed,
         exact,
         network,
         online,

@@ -1,16 +1,65 @@
-"""`init(key, position)` makes a State, `step(key, state)` the next one and an Info."""
+"""What every kernel promises.
 
+What tracing alone can tell is not computed. What is computed takes one program a kernel for `init`
+and one for `step`, and one more for chains side by side; they are made once for this file.
+"""
+
+import functools
 import inspect
 
+import cloudpickle
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ergodax as ex
-from conformance.positions import tree_positions
+from conformance.positions import START, minibatch, tree_positions
 from conformance.registry import KERNELS, H
-from conformance.run import two_steps
+from conformance.run import numbers
+
+WRAPPED = {
+    "accumulate": lambda h: ex.online.accumulate(
+        ex.sgld(minibatch(), h), after=1, every=2, moments=ex.online.Moments()
+    ),
+    "accumulate over cyclical": lambda h: ex.online.accumulate(
+        KERNELS["cyclical, resampled"](h), every=2, moments=ex.online.Moments()
+    ),
+    "sghmc, resampled now and then": lambda h: ex.sghmc(minibatch(), h, resample_every=2),
+}
+ALL = KERNELS | WRAPPED
+
+
+@functools.cache
+def programs(name):
+    """A kernel, and its two methods as `jax.jit` compiles them."""
+    kernel = ALL[name](H)
+    return kernel, jax.jit(kernel.init), jax.jit(kernel.step)
+
+
+@functools.cache
+def two_steps(name, seed):
+    """The states before and after two steps from a vector, and the Info of the last."""
+    _, init, step = programs(name)
+    keys = jax.random.split(jax.random.key(seed), 3)
+    start = init(keys[0], tree_positions()["vector"])
+    one, _ = step(keys[1], start)
+    two, info = step(keys[2], one)
+    return start, one, two, info
+
+
+def of_types(tree):
+    """Structure, shapes and dtypes of the arrays in a tree."""
+    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), eqx.filter(tree, eqx.is_array))
+    return jax.tree.structure(shapes), jax.tree.leaves(shapes)
+
+
+def traced(kernel, position):
+    """The states before and after a step, and its Info: shapes and dtypes alone."""
+    keys = jax.random.split(jax.random.key(0))
+    before = eqx.filter_eval_shape(kernel.init, keys[0], position)
+    return before, *jax.eval_shape(kernel.step, keys[1], before)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -18,15 +67,15 @@ def test_signature(name):
     kernel = KERNELS[name](H)
     assert isinstance(kernel, ex.Kernel)
     assert list(inspect.signature(kernel.init).parameters) == ["key", "position"]
-    assert list(inspect.signature(kernel.step).parameters) == ["key", "state"]
+    assert list(inspect.signature(kernel.step).parameters)[:2] == ["key", "state"]
     public = {name for name in dir(type(kernel)) if not name.startswith("_")}
     methods = {name for name in public if callable(getattr(type(kernel), name))}
     assert methods == {"init", "step"}, "a kernel is these two methods and nothing else"
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_state_and_info(name, key):
-    state, info, _ = two_steps(KERNELS[name](H), key, tree_positions()["dict"])
+def test_state_and_info(name):
+    _, _, state, info = two_steps(name, 1)
     assert isinstance(state, ex.State) and isinstance(info, ex.Info)
     assert int(state.step) == 2
     for field, value in vars(info).items():
@@ -40,19 +89,109 @@ def test_state_and_info(name, key):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_chains_from_one_start_part_and_the_same_key_repeats(name):
-    kernel, start = KERNELS[name](H), tree_positions()["vector"]
-    _, _, one = two_steps(kernel, jax.random.key(1), start)
-    _, _, two = two_steps(kernel, jax.random.key(2), start)
-    _, _, again = two_steps(kernel, jax.random.key(1), start)
-    assert (one != two).all(), "every coordinate has noise of its own"
-    np.testing.assert_array_equal(one, again)
+    _, one, two, _ = two_steps(name, 1)
+    _, other, another, _ = two_steps(name, 2)
+    parted = (one.position != other.position) & (two.position != another.position)
+    assert parted.all(), "every coordinate has noise of its own"
+    again = two_steps.__wrapped__(name, 1)
+    np.testing.assert_array_equal(two.position, again[2].position)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_chains_mapped_in_different_phases_are_what_they_are_alone(name):
+    """At step 0 something is due in every kernel that does it periodically, at step 1 nothing."""
+    kernel, _, step = programs(name)
+    early, late, _, _ = two_steps(name, 1)
+    keys = jax.random.split(jax.random.key(3))
+    states = jax.tree.map(lambda *x: jnp.stack(x), early, late)
+    together = jax.jit(jax.vmap(kernel.step))(keys, states)
+    for chain, state in enumerate((early, late)):
+        alone = step(keys[chain], state)
+        mapped = jax.tree.map(lambda x, c=chain: x[c], together)
+        assert jax.tree.structure(alone) == jax.tree.structure(mapped)
+        np.testing.assert_allclose(numbers(mapped), numbers(alone), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_state_keeps_its_type_so_that_a_scan_takes_it(name):
+    kernel = programs(name)[0]
+    state, _, _ = traced(kernel, tree_positions()["dict"])
+    keys = jax.random.split(jax.random.key(1), 3)
+    after, infos = jax.eval_shape(
+        lambda s, k: jax.lax.scan(lambda s, k: kernel.step(k, s), s, k), state, keys
+    )
+    assert of_types(after) == of_types(state)
+    assert infos.finite.shape == (3,)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_program_serves_every_step_size(name):
+    """What a program is compiled for is all but the values of a kernel's arrays."""
+    if name == "optax schedule":
+        pytest.skip("a closure that optax makes anew each time")
+    one, other = ALL[name](H), ALL[name](H / 2)
+    assert of_types(one) == of_types(other)
+    static = [eqx.filter(k, eqx.is_array, inverse=True) for k in (one, other)]
+    assert jax.tree.leaves(static[0]) == jax.tree.leaves(static[1])
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    arrays = [jax.tree.leaves(eqx.filter(k, eqx.is_array)) for k in (one, other)]
+    assert any((a != b).any() for a, b in zip(*arrays, strict=True)), "the step size is an array"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_pickled(name):
+    kernel = programs(name)[0]
+    copy = cloudpickle.loads(cloudpickle.dumps(kernel))
+    ours, theirs = (jax.tree.leaves(eqx.filter(k, eqx.is_array)) for k in (kernel, copy))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+    position = tree_positions()["vector"]
+    assert of_types(traced(copy, position)) == of_types(traced(kernel, position))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_any_tree_is_a_position_and_no_key_is_used_twice(name):
+    """JAX's checker raises where a key is used a second time."""
+    kernel = programs(name)[0]
+    for kind, position in tree_positions().items():
+        with jax.debug_key_reuse(True):
+            before, after, _ = traced(kernel, position)
+        frozen = ex.tree.freeze(position)
+        assert of_types(after.position) == of_types(before.position), kind
+        assert jax.tree.structure(after.position) == jax.tree.structure(frozen), kind
+        # What is not an array comes back as it was, so the user's own functions still work.
+        ours, theirs = (
+            jax.tree.leaves(eqx.filter(tree, lambda x: not hasattr(x, "shape")))
+            for tree in (ex.tree.thaw(after.position), position)
+        )
+        assert ours == theirs, kind
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_dtype_of_the_position_is_kept(name, dtype, key, x64):
+def test_the_dtype_of_the_position_is_kept(name, dtype, x64):
     """Also single precision where double is on: step sizes and masses must not promote it."""
-    kernel, start = KERNELS[name](H), tree_positions(jnp.dtype(dtype))["dict"]
-    state, _, _ = two_steps(kernel, key, start)
+    _, state, _ = traced(KERNELS[name](H), tree_positions(jnp.dtype(dtype))["dict"])
     moving = (state.position, state.auxiliary, state.estimate and state.estimate.gradient)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(moving)} == {dtype}
+
+
+def test_the_positions_are_one_point():
+    for kind, position in tree_positions().items():
+        arrays = eqx.filter(position, eqx.is_array)
+        np.testing.assert_array_equal(numbers(arrays), START.astype("f4"), err_msg=kind)
+
+
+def test_the_checker_sees_a_key_used_twice():
+    kernel = KERNELS["sgld"](H)
+
+    class Careless:
+        init = staticmethod(kernel.init)
+
+        def step(self, key, state):
+            state, info = kernel.step(key, state)
+            noise = ex.normal_like(key, state.position)
+            return eqx.tree_at(lambda s: s.position, state, noise), info
+
+    with jax.debug_key_reuse(True), pytest.raises(jax.errors.KeyReuseError):
+        traced(Careless(), tree_positions()["vector"])

@@ -11,10 +11,10 @@ from jax import lax
 from jax.sharding import AxisType, Mesh
 
 import ergodax as ex
-from ergodax.driver import loop
+from ergodax.cluster.meshes import mesh
+from ergodax.driver import executor
 from ergodax.driver.clock import Clock
-from ergodax.driver.mesh import OnMesh
-from ergodax.driver.meshes import mesh
+from ergodax.driver.executor import Executor
 from ergodax.gradient.sharded import Stratified
 
 pytestmark = pytest.mark.skipif(jax.device_count() != 4, reason="run by test_devices.py")
@@ -78,7 +78,7 @@ def test_chains_that_run_one_after_another():
     x = np.random.default_rng(2).normal(size=(N, 64)).astype(np.float32)
     kernel = ex.sghmc(ex.Minibatch(posterior((x, Y)), 64), 0.01, 1.0)
     start = {"w": jnp.zeros(64, jnp.float32)}
-    begun = loop.start(kernel, KEY, jax.tree.map(lambda v: v[None].repeat(8, 0), start))
+    begun = executor.start(None, kernel, KEY, jax.tree.map(lambda v: v[None].repeat(8, 0), start))
     assert begun[-1].apart
     alone = sample(kernel, start=start)
     for devices in (1, 4):
@@ -117,7 +117,7 @@ def test_chunks_starts_and_what_is_collected(monkeypatch):
 
 def test_the_compiled_loop_of_chains_has_no_communication():
     def text(kernel, where):
-        on = OnMesh(kernel, None, where, 8)
+        on = Executor(kernel, None, where, 8)
         starts = {"w": jnp.zeros((8, D), jnp.float32)}
         keys, states, _ = on.start(KEY, starts)
         numbers = on._placed((jnp.int32(0), jnp.int32(9)))
@@ -201,7 +201,7 @@ def test_noise_that_differs_between_the_shards_of_a_chain_is_refused():
 
 
 def test_rows_are_where_their_device_is():
-    on = OnMesh(ex.sgld(Stratified(batch(), 4), 0.1), None, mesh(2, 2), 2)
+    on = Executor(ex.sgld(Stratified(batch(), 4), 0.1), None, mesh(2, 2), 2)
     on.start(KEY, {"w": jnp.zeros((2, D), jnp.float32)})
     kernel = on.step.kernel
     rows = jax.tree.leaves(kernel.gradient.shards.rows)[0]

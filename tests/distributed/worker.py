@@ -12,8 +12,8 @@ import numpy as np
 
 import ergodax as ex
 from ergodax import distributed
+from ergodax.cluster.meshes import mesh
 from ergodax.driver.clock import Clock
-from ergodax.driver.meshes import mesh
 from ergodax.gradient.sharded import Stratified
 
 D, N = 3, 41

@@ -10,6 +10,7 @@ import pytest
 import ergodax as ex
 from ergodax import tune
 from ergodax.diagnostics import BiasReport
+from ergodax.driver import Samples
 from ergodax.learn import evaluate, fit, regression, tables
 
 TRUTH = np.array([1.5, -0.1, 5.0])  # of columns whose sds are 1, 10 and 0.1
@@ -128,11 +129,11 @@ def test_a_measured_bias_follows_into_the_units(key):
     assert slope["bias_error"] == pytest.approx(500 * w["bias_error"])
     combined = 5 * b["bias_coarse"] - 30 * 500 * w["bias_coarse"]
     assert intercept["bias_coarse"] == pytest.approx(combined)
-    samples = ex.driver.Samples(units(report.samples.position["fine"]), None, None)
+    samples = Samples(units(report.samples.position["fine"]), None, None)
     errors = tune.error_table(samples, told)
     np.testing.assert_allclose(
         errors["bias_mean"]["coefficient[0]"],
         tune.error_table(
-            ex.driver.Samples(report.samples.position["fine"], None, None), report
+            Samples(report.samples.position["fine"], None, None), report
         )["bias_mean"]["position[0]"],
     )  # fmt: skip

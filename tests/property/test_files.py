@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ergodax as ex
-from ergodax.driver import checkpoint
+from ergodax.persist import checkpoint
 from property.outcomes import few, many, outcome
 
 KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from ergodax import report
+from ergodax.report import page as report
 
 EVIL = "<script>a & 'b'</script>"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver import checkpoint
+from ergodax.persist import checkpoint
 
 
 def content():

@@ -136,14 +136,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(Clock, "steps", lambda self: 8)
     options = {"num_chains": 2, "thin": 3, "burn_in": 5}
     whole = run(kernel(), **options)
-    write, written = driver.Keeper.write, []
+    write, written = driver.Checkpointer.write, []
 
     def write_twice(self, *args):
         written.append(1)
         (die if len(written) > 2 else write)(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver.Keeper, "write", write_twice)
+        patch.setattr(driver.Checkpointer, "write", write_twice)
         with pytest.raises(Killed):
             run(kernel(), checkpoint=ex.Checkpoint(tmp_path / "run", every=1e-6), **options)
     again = ex.Checkpoint(tmp_path / "run", every=1e-6, resume=True)

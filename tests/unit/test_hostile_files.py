@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver.storage import FORMAT
+from ergodax.persist.npz import FORMAT
 
 
 class Bomb:
@@ -74,7 +74,7 @@ FILES = {
     "a name that begins alike": lambda p: written(p, module("ergodax_evil.thing:State")),
     "a module that is not there": lambda p: written(p, module("ergodax.nowhere:State")),
     "a class that is not there": lambda p: written(p, module("ergodax.kernel:Nothing")),
-    "a function": lambda p: written(p, module("ergodax.driver.storage:load")),
+    "a function": lambda p: written(p, module("ergodax.persist.npz:load")),
     "a program": lambda p: written(p, module("ergodax.__main__:State")),
     "an attribute that is no field": lambda p: written(
         p, module("ergodax.kernel:State", __class__=1)

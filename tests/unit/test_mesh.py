@@ -13,12 +13,13 @@ import pytest
 import ergodax as ex
 from ergodax import distributed
 from ergodax.cli import launch as launcher
-from ergodax.driver import loop, processes
-from ergodax.driver.device import OnOneDevice
-from ergodax.driver.keeper import Keeper
-from ergodax.driver.meshes import mesh
-from ergodax.driver.parts import name_of
-from ergodax.driver.processes import Agreement, Together
+from ergodax.cluster import processes
+from ergodax.cluster.meshes import mesh
+from ergodax.cluster.processes import Agreement, Together
+from ergodax.driver import executor
+from ergodax.driver.executor import Executor
+from ergodax.persist.checkpointer import Checkpointer
+from ergodax.persist.draws import name_of
 
 KEY = jax.random.key(2)
 TARGET = ex.targets.gaussian(jnp.zeros(2), jnp.array([1.0, 0.25]))
@@ -33,19 +34,27 @@ def test_a_mesh_of_one_device_is_that_device():
     jax.tree.map(np.testing.assert_array_equal, sample(), sample(mesh=mesh(1)))
 
 
-def test_without_a_mesh_the_programs_are_those_of_the_loop(monkeypatch):
-    calls = []
+def test_without_a_mesh_nothing_is_split(monkeypatch):
+    """The programs are those of the loop, without `shard_map`."""
+    texts = []
 
-    def noted(name, program):
-        return lambda *a: calls.append((name, len(a))) or program(*a)
+    def noted(program):
+        def run(*args):
+            texts.append(program.lower(*args).as_text())
+            return program(*args)
 
-    monkeypatch.setattr(loop, "start", noted("start", loop.start))
-    for small, programs in loop.PROGRAMS.items():
-        parts = {name: noted(name, getattr(programs, name)) for name in ("advance", "draw")}
-        monkeypatch.setitem(loop.PROGRAMS, small, programs._replace(**parts))
+        return run
+
+    monkeypatch.setattr(executor, "start", noted(executor.start))
+    for small, programs in executor.PROGRAMS.items():
+        parts = {name: noted(getattr(programs, name)) for name in ("advance", "draw")}
+        monkeypatch.setitem(executor.PROGRAMS, small, programs._replace(**parts))
     sample(burn_in=5)
-    assert set(calls) == {("start", 3), ("advance", 6), ("draw", 2)}
-    assert OnOneDevice.processes.count == 1 and not OnOneDevice.part
+    assert len(texts) >= 3 and not any("manual_computation" in text for text in texts)
+    sample(burn_in=5, mesh=mesh(1))
+    assert "manual_computation" in texts[-1], "which is what a mesh makes of them"
+    alone = Executor(KERNEL, None, None, 3)
+    assert alone.processes.count == 1 and not alone.part
 
 
 @pytest.mark.parametrize(
@@ -122,8 +131,8 @@ def test_only_a_broken_connection_is_a_lost_process():
 def test_the_folder_of_other_processes_is_refused(part, there, tmp_path):
     (tmp_path / there).mkdir()
     with pytest.raises(ex.CheckpointError, match="has the run of 1 processes"):
-        Keeper(ex.Checkpoint(tmp_path, resume=True), part)
-    Keeper(ex.Checkpoint(tmp_path, resume=True), there)
+        Checkpointer(ex.Checkpoint(tmp_path, resume=True), part)
+    Checkpointer(ex.Checkpoint(tmp_path, resume=True), there)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ergodax as ex
@@ -26,3 +27,50 @@ def test_evaluations_are_those_that_were_made(scale):
     assert int(mode.evaluations) == count[0]
     assert count[0] > int(mode.iterations) + 1 or scale == 1.0
     np.testing.assert_allclose(mode.position, np.zeros(3), atol=1e-2)
+
+
+# --- By an optimiser of optax, on batches -------------------------------------------------
+
+
+def regression():
+    rows = np.random.default_rng(3).normal(size=(500, 3)).astype(np.float32)
+    labels = (rows @ np.array([1.0, -1.0, 0.5]) > 0.0).astype(np.float32)
+
+    def log_likelihood(w, example):
+        x, y = example
+        return y * (x @ w) - jax.nn.softplus(x @ w)
+
+    return ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (rows, labels))
+
+
+@pytest.mark.parametrize("make", [optax.adam, optax.sgd])
+@pytest.mark.parametrize("estimator", [ex.Minibatch, lambda p, n: ex.SVRG(p, n, 50)])
+def test_an_optimiser_on_batches_finds_the_mode(make, estimator, key):
+    posterior, start = regression(), jnp.zeros(3)
+    exact = ex.find_mode(posterior, start)
+    rate = optax.cosine_decay_schedule(0.1 if make is optax.adam else 2.0, 1_000)
+    gradient = estimator(posterior, 50)
+    found = ex.find_mode(
+        posterior, start, optimiser=make(rate), gradient=gradient, steps=1_000, key=key
+    )
+    np.testing.assert_allclose(found.position, exact.position, atol=0.1)
+    assert int(found.iterations) == 1_000
+    np.testing.assert_allclose(found.potential, posterior.potential(found.position), rtol=1e-5)
+    if estimator is ex.Minibatch:
+        assert int(found.evaluations) == 101, "a hundred passes in batches, and one at the end"
+    few = ex.find_mode(posterior, start, optimiser=make(rate), gradient=gradient, steps=2, key=key)
+    assert not bool(few.converged) and float(few.potential) > float(found.potential)
+
+
+def test_a_search_by_batches_says_what_is_missing(key):
+    posterior, start = regression(), jnp.zeros(3)
+    options = {"optimiser": optax.adam(0.1), "gradient": ex.Minibatch(posterior, 10), "key": key}
+    for name in ("optimiser", "gradient", "key"):
+        with pytest.raises(ValueError, match=f"needs {name} as well"):
+            ex.find_mode(posterior, start, **(options | {name: None}))
+    with pytest.raises(TypeError, match="optimiser must be one of optax"):
+        ex.find_mode(posterior, start, **(options | {"optimiser": 3}))
+    with pytest.raises(TypeError, match="gradient must be an estimator"):
+        ex.find_mode(posterior, start, **(options | {"gradient": posterior}))
+    with pytest.raises(TypeError, match="steps must be an integer"):
+        ex.find_mode(posterior, start, steps=0.5, **options)

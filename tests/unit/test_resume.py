@@ -67,14 +67,14 @@ class Killed(BaseException):
 
 def kill_after(monkeypatch, writes):
     """Die at the writing of a checkpoint; the draws before it are stored already."""
-    real, count = driver.Keeper.write, iter(range(1000))
+    real, count = driver.Checkpointer.write, iter(range(1000))
 
     def write(self, *args):
         if next(count) >= writes:
             raise Killed
         real(self, *args)
 
-    monkeypatch.setattr(driver.Keeper, "write", write)
+    monkeypatch.setattr(driver.Checkpointer, "write", write)
 
 
 @pytest.mark.parametrize("writes", [1, 2, 5])
@@ -219,7 +219,7 @@ def test_a_checkpoint_without_its_draws_is_not_gone_on_with(tmp_path):
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, what):
     kernel, count = minibatch(), iter(range(100))
     owner, name = {
-        "draws": (driver.Records, "flush"), "checkpoint": (driver.Keeper, "write")
+        "draws": (driver.DrawBuffer, "flush"), "checkpoint": (driver.Checkpointer, "write")
     }[what]  # fmt: skip
     real = getattr(owner, name)
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.data import files
+from ergodax.data import files, prefetch
 from ergodax.data.memory import ALIGNMENT, room
 from ergodax.data.paged import Paged
-from ergodax.driver import feed
 from unit.test_sources import ORDER, rows_of, saved
 
 KEY = jax.random.key(5)
@@ -143,13 +142,13 @@ class AtOnce:
 
 def test_memory_is_used_again_when_it_is_free(tmp_path, monkeypatch):
     """A block is read, to the end, before the first step with the one before it."""
-    monkeypatch.setattr(feed, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(prefetch, "ThreadPoolExecutor", AtOnce)
     posterior, made = posterior_of(tmp_path, block_rows=100), []
-    go_to, room_of = feed.Feed._go_to, feed.room
-    monkeypatch.setattr(feed, "room", lambda shapes: made.append(1) or room_of(shapes))
+    go_to, room_of = prefetch.Prefetch._go_to, prefetch.room
+    monkeypatch.setattr(prefetch, "room", lambda shapes: made.append(1) or room_of(shapes))
     draws = sample(posterior).position
     assert len(made) == 2, "two blocks on the host"
-    monkeypatch.setattr(feed.Feed, "_go_to", lambda *a: go_to(*a) and None)
+    monkeypatch.setattr(prefetch.Prefetch, "_go_to", lambda *a: go_to(*a) and None)
     np.testing.assert_array_equal(sample(posterior).position, draws)
     assert len(made) > 20
 
@@ -157,7 +156,7 @@ def test_memory_is_used_again_when_it_is_free(tmp_path, monkeypatch):
         go_to(self, k, reading)
         return self.here[k]  # memory that is in use
 
-    monkeypatch.setattr(feed.Feed, "_go_to", fault)
+    monkeypatch.setattr(prefetch.Prefetch, "_go_to", fault)
     if jax.default_backend() == "cpu":
         assert (sample(posterior).position != draws).any()
 
@@ -178,7 +177,7 @@ def read(monkeypatch):
 
 
 def test_a_resumed_run_reads_where_it_is(tmp_path, read, monkeypatch):
-    monkeypatch.setattr(feed, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(prefetch, "ThreadPoolExecutor", AtOnce)
     posterior = posterior_of(tmp_path, block_rows=100)
     whole = sample(posterior, 12, num_chains=1)
     assert read == [0, 1, 2, 3, 4, 5, 6, 7, 8]

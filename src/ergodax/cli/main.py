@@ -13,7 +13,7 @@ from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
 from ergodax.cli.topics import topics
 from ergodax.cli.verify import verify_app
-from ergodax.driver.processes import ProcessFailed, ProcessLost
+from ergodax.cluster.processes import ProcessFailed, ProcessLost
 from ergodax.errors import DivergenceError, Interrupted, StorageError
 
 app = App(

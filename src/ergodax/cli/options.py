@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.report import plain
+from ergodax.report.page import plain
 
 Output = Annotated[Path | None, Parameter(name=("--output", "--out"))]
 Json = Annotated[bool, Parameter(name="--json", negative=())]

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ergodax.report import are_figures
+from ergodax.report.page import are_figures
 
 LEAST, GAP = 12, 2  # characters of a column of words, and between columns
 
@@ -40,7 +40,9 @@ def show(console: Console, texts: Any, title: str | None = None) -> None:
         texts: as of `text_table`.
         title: above it.
     """
-    table, least = text_table(texts, title), 0
+    if title is not None:
+        console.print(title, style="italic", highlight=False, markup=False)
+    table, least = text_table(texts), 0
     for column, name in zip(table.columns, texts.columns, strict=True):
         widest = max(map(len, [str(name), *map(str, texts[name])]))
         column.no_wrap = column.justify == "right"

@@ -1,7 +1,7 @@
 """Running kernels: chains, chunks, progress, draws. It knows nothing but the kernel contract."""
 
-from ergodax.driver.keeper import Checkpoint
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
+from ergodax.persist.checkpointer import Checkpoint
 
 __all__ = ["Checkpoint", "Samples", "sample"]

@@ -18,11 +18,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
-from ergodax import one_kernel, tree
+from ergodax import tree
 from ergodax.data.block import attach, detach
+from ergodax.driver import cpu_fusion, measured
+from ergodax.driver.compile import in_haste
+from ergodax.driver.execution import Way, fill_in_turn, over_chains, way_of
 from ergodax.driver.traced import one_of, traced
-from ergodax.driver.ways import Way, fill_in_turn, over_chains, way_of
-from ergodax.haste import in_haste
 
 Collect = Callable[[PyTree], PyTree]
 
@@ -64,22 +65,6 @@ def _keys_and_infos(
 def _of_chains(key: PRNGKeyArray, num_chains: int, first: Any) -> Key[Array, " chains"]:
     chains = first + jnp.arange(num_chains, dtype=jnp.int32)
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, chains)
-
-
-def start_all(
-    kernel: Any, key: PRNGKeyArray, positions: PyTree
-) -> tuple[Key[Array, " chains"], PyTree, PyTree, Way]:
-    """What `first_states` returns, and the way of the steps, found here once for a program."""
-    keys, infos, states = first_states(kernel, key, positions)
-    return keys, infos, states, way_of_steps(kernel, keys, states)
-
-
-def go_on_all(
-    kernel: Any, key: PRNGKeyArray, states: PyTree
-) -> tuple[Key[Array, " chains"], PyTree, Way]:
-    """What `next_keys` returns, and the way of the steps."""
-    keys, infos = next_keys(kernel, key, states)
-    return keys, infos, way_of_steps(kernel, keys, states)
 
 
 def stored_of(collect: Collect | None, states: PyTree) -> Collect:
@@ -281,26 +266,20 @@ class Programs(NamedTuple):
 
 
 def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, Programs]:
-    """`take_steps`, `make_draws`, `retrace`, or the like on a mesh, as programs by `Way.small`.
+    """Programs that take steps, make draws and retrace steps, by `Way.small`.
 
     They can't be called within another program.
     """
 
     def compiled(more: dict[str, Any]) -> Programs:
         return Programs(
-            in_haste(advance, LEVEL, more),
-            in_haste(draw, LEVEL, more, donate="all-except-first"),
+            in_haste(advance, measured.OPTIMISATION, more),
+            in_haste(draw, measured.OPTIMISATION, more, donate="all-except-first"),
             in_haste(draw, 0, more, donate="all-except-first"),
-            in_haste(replay, LEVEL, more),
+            in_haste(replay, measured.OPTIMISATION, more),
         )
 
-    return {False: compiled({}), True: compiled(one_kernel.WITHOUT_LIBRARY)}
-
-
-LEVEL = 2
-start = in_haste(start_all)
-go_on = in_haste(go_on_all)
-PROGRAMS = programs(take_steps, make_draws, retrace)
+    return {False: compiled({}), True: compiled(cpu_fusion.WITHOUT_LIBRARY)}
 
 
 def _first(kernel: Any, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
@@ -321,7 +300,7 @@ def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[A
     return detach(state)[1], info
 
 
-_in_one_kernel = one_kernel.in_one_kernel(_step)
+_in_one_kernel = cpu_fusion.in_one_kernel(_step)
 
 
 def _steps(

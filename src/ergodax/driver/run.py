@@ -8,18 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax.cluster.processes import Agreement
 from ergodax.data.block import detach
+from ergodax.data.prefetch import Prefetch
 from ergodax.driver import loop
 from ergodax.driver.clock import SECONDS_TO_A_CHUNK, Clock
-from ergodax.driver.feed import Feed
-from ergodax.driver.fingerprint import compare, fingerprint
+from ergodax.driver.executor import Executor
 from ergodax.driver.interruption import Stop
-from ergodax.driver.keeper import Keeper
-from ergodax.driver.processes import Agreement
 from ergodax.driver.progress import Report
-from ergodax.driver.records import Records
 from ergodax.driver.samples import Samples
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
+from ergodax.persist.checkpointer import Checkpointer
+from ergodax.persist.draw_buffer import DrawBuffer
+from ergodax.persist.fingerprint import compare, fingerprint
 
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
     "the gradient's noise is more than the sampler injects, so compensating it would need a "
@@ -62,42 +63,42 @@ class Run:
     """Where a run stands.
 
     Args:
-        where: the run lives: an OnOneDevice or an OnMesh.
+        where: the run lives.
         start: keys and first states of all chains, and zeros in the shape of a draw of each of
             this process's.
         plan: how long.
-        keeper: what goes to disk.
+        checkpointer: what goes to disk.
         first: the number of the first step, which its key follows from.
     """
 
     def __init__(
-        self, where: Any, start: tuple, plan: Plan, keeper: Keeper, first: int = 0
+        self, where: Executor, start: tuple, plan: Plan, checkpointer: Checkpointer, first: int = 0
     ) -> None:
-        self.where, self.plan, self.keeper = where, plan, keeper
+        self.where, self.plan, self.checkpointer = where, plan, checkpointer
         self.processes = where.processes
         self.keys, states, row = start
         self.first = first
         self.done = 0  # steps of each chain, burn-in included
-        self.clock = Clock(min(SECONDS_TO_A_CHUNK, keeper.every))
+        self.clock = Clock(min(SECONDS_TO_A_CHUNK, checkpointer.every))
         self.identity: dict[str, str] = {}
-        if keeper.file is not None or self.processes.count > 1:
+        if checkpointer.file is not None or self.processes.count > 1:
             counts = {"thin": plan.thin, "burn_in": plan.burn_in}
             counts |= {"first step": first} if first else {}
             with self.processes.together():
                 self.identity = fingerprint(
                     where.kernel, where.collect, *where.mine((self.keys, states)), **counts
                 )
-        self.processes.alike(self.identity, num_steps=plan.num_steps, kept=keeper.kinds)
-        keeper.settle(self.processes)
+        self.processes.alike(self.identity, num_steps=plan.num_steps, kept=checkpointer.kinds)
+        checkpointer.settle(self.processes)
         with self.processes.together():
-            if keeper.resumes:
-                compare(self.identity, keeper.facts()["fingerprint"], keeper.file)
-            self.feed = Feed(where, states)
+            if checkpointer.resumes:
+                compare(self.identity, checkpointer.facts()["fingerprint"], checkpointer.file)
+            self.prefetch = Prefetch(where, states)
             self.states = detach(states)[1]
-            self.records = Records(where, row, plan.num_draws, keeper.open(row))
-            if keeper.resumes:
+            self.draws = DrawBuffer(where, row, plan.num_draws, checkpointer.open(row))
+            if checkpointer.resumes:
                 self._go_on()
-            elif keeper.active:
+            elif checkpointer.active:
                 self._save()
 
     def to_end(self, report: Report, stop: Stop) -> None:
@@ -111,26 +112,26 @@ class Run:
         try:
             self._all_chunks(report, stop)
         finally:
-            self.feed.close()
+            self.prefetch.close()
 
     def _all_chunks(self, report: Report, stop: Stop) -> None:
         todo = Agreement(self.clock.steps(), 0, False)
         while self.done < self.plan.total:
-            left = self.feed.left
+            left = self.prefetch.left
             self._chunk(todo.steps if left is None else min(todo.steps, left), at_most=left)
             self._refill()  # before anything is saved: a resumed run begins with it
             report(self.done, self.clock.rate)
-            mine = Agreement(self.clock.steps(), stop.signal, self.keeper.due)
+            mine = Agreement(self.clock.steps(), stop.signal, self.checkpointer.due)
             todo = self.processes.agree(mine)
-            if todo.due or (todo.signal and self.keeper.active):
+            if todo.due or (todo.signal and self.checkpointer.active):
                 with self.processes.together():
                     self._save()
-            elif not self.records.room:
+            elif not self.draws.room:
                 with self.processes.together():
                     self._save_draws()
             if todo.signal and self.done < self.plan.total:
                 raise self._interrupted(todo.signal)
-        if self.keeper.active:
+        if self.checkpointer.active:
             with self.processes.together():
                 self._save()
 
@@ -138,25 +139,25 @@ class Run:
         """Go to the next rows of a stream where they are due."""
         with self.processes.together():
             try:
-                self.states = self.feed.refill(self.states)
+                self.states = self.prefetch.refill(self.states)
             except (OSError, ValueError) as error:
-                if self.keeper.active:
+                if self.checkpointer.active:
                     self._save()
                 raise StorageError(
                     f"the run stopped at step {self.done}, where the next rows could not be read: "
                     f"{error} {self._kept()}",
-                    samples=self.samples() if self.records.made else None,
+                    samples=self.samples() if self.draws.made else None,
                 ) from error
 
     def _kept(self) -> str:
-        return f"The {self.records.made} draws of each chain are in this error's .samples."
+        return f"The {self.draws.made} draws of each chain are in this error's .samples."
 
     def samples(self) -> Samples:
         """What has been drawn."""
-        return Samples(*self.records.drawn(), self._final())
+        return Samples(*self.draws.drawn(), self._final())
 
     def _final(self) -> PyTree:
-        return self.where.mine(self.feed.whole(self.states))
+        return self.where.mine(self.prefetch.whole(self.states))
 
     def _chunk(self, steps: int, *, at_most: int | None) -> None:
         """Take about `steps` steps, to the end of burn-in or of a draw; no more than `at_most`."""
@@ -171,35 +172,42 @@ class Run:
         if at_most is not None and at_most < thin - taken:
             self._advance(at_most)
             return
-        left = self.plan.num_draws - self.records.made
-        self._draw(min(left, self.records.room, max(1, (steps + taken) // thin)), taken)
+        left = self.plan.num_draws - self.draws.made
+        self._draw(min(left, self.draws.room, max(1, (steps + taken) // thin)), taken)
 
     def _advance(self, count: int) -> None:
         """Take `count` steps and keep nothing."""
         before = self.states
         with self.clock.timing(count):
             self.states, well = self.where.advance(
-                self.keys, self.feed.rows, before, self._number(), jnp.int32(count)
+                self.keys, self.prefetch.rows, before, self._number(), jnp.int32(count)
             )
         self._check(before, well, count)
         self.done += count
-        self.feed.taken(self.states, count)
+        self.prefetch.taken(self.states, count)
 
     def _draw(self, draws: int, taken: int) -> None:
         """Make draws; `taken` steps of the first have been taken."""
         before, count = self.states, draws * self.plan.thin - taken
         thin = None if self.plan.thin == 1 else jnp.int32(self.plan.thin)
-        numbers = (draws, taken, self.records.filled)
+        numbers = (draws, taken, self.draws.filled)
         how_many, begun, offset = (jnp.int32(n) for n in numbers)
         stretch = loop.Stretch(
-            self.keys, self.feed.rows, before, self._number(-taken), how_many, thin, begun, offset
+            self.keys,
+            self.prefetch.rows,
+            before,
+            self._number(-taken),
+            how_many,
+            thin,
+            begun,
+            offset,
         )
         with self.clock.timing(count):
-            self.states, self.records.buffer, well = self.where.draw(stretch, self.records.buffer)
+            self.states, self.draws.buffer, well = self.where.draw(stretch, self.draws.buffer)
         self._check(before, well, count, taken)
-        self.records.add(draws)
+        self.draws.add(draws)
         self.done += count
-        self.feed.taken(self.states, count)
+        self.prefetch.taken(self.states, count)
 
     def _number(self, more: int = 0) -> Any:
         """The number of the next step, which its key follows from."""
@@ -210,24 +218,24 @@ class Run:
         failed = np.flatnonzero(~self.where.whole(well))
         if not failed.size:
             return
-        where = (self.keys, self.feed.rows, before, self._number())
+        where = (self.keys, self.prefetch.rows, before, self._number())
         reached, infos = self.where.whole(self.where.replay(*where, jnp.int32(count)))
         chain = min(failed.tolist(), key=lambda c: int(reached[c]))
         steps = int(reached[chain])
         # Up to that step every chain went well, so all of them are brought there.
         self.states, _ = self.where.advance(*where, jnp.int32(steps))
         if taken is not None:
-            self.records.add((taken + steps) // self.plan.thin)
+            self.draws.add((taken + steps) // self.plan.thin)
         self.done += steps
-        if self.keeper.active:
+        if self.checkpointer.active:
             self._save_draws()
-        samples = self.samples() if self.records.made else None
+        samples = self.samples() if self.draws.made else None
         raise DivergenceError(
             _advice(
                 jax.tree.map(lambda x: x[chain], infos),
                 f"chain {chain}",
                 self.done,
-                f"The {self.records.made} draws of each chain made before it are in this error's "
+                f"The {self.draws.made} draws of each chain made before it are in this error's "
                 ".samples.",
                 getattr(self.where.kernel, "infeasible", TOO_NOISY),
             ),
@@ -239,21 +247,21 @@ class Run:
 
     def _go_on(self) -> None:
         """Continue where the checkpoint stands."""
-        states, facts = self.keeper.load(self.where.mine(self.states))
+        states, facts = self.checkpointer.load(self.where.mine(self.states))
         self.states = self.where.put(states)
         if facts["done"] > self.plan.total:
             raise CheckpointError(
-                f"the run in {self.keeper.file} has taken {facts['done']} steps, more than the "
-                f"{self.plan.total} asked for. Pass at least as many, or load its draws."
+                f"the run in {self.checkpointer.file} has taken {facts['done']} steps, more than "
+                f"the {self.plan.total} asked for. Pass at least as many, or load its draws."
             )
-        if self.records.store is not None:
-            self.records.store.truncate(facts["made"])
-        self.done, self.records.made = facts["done"], facts["made"]
-        self.feed.restore(self.states)
+        if self.draws.store is not None:
+            self.draws.store.truncate(facts["made"])
+        self.done, self.draws.made = facts["done"], facts["made"]
+        self.prefetch.restore(self.states)
 
     def _save_draws(self) -> None:
         try:
-            self.records.flush()
+            self.draws.flush()
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -262,23 +270,23 @@ class Run:
         self._save_draws()
         try:
             mine = self.where.mine(self.states)
-            self.keeper.write(mine, self.done, self.records.made, self.identity)
+            self.checkpointer.write(mine, self.done, self.draws.made, self.identity)
         except OSError as error:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> StorageError:
         return StorageError(
             f"the run could not be saved at step {self.done}: {error}. Make room, or give back the "
-            f"right to write.{self.keeper.how_to_go_on()} {self._kept()}",
-            samples=self.samples() if self.records.made else None,
+            f"right to write.{self.checkpointer.how_to_go_on()} {self._kept()}",
+            samples=self.samples() if self.draws.made else None,
         )
 
     def _interrupted(self, signal: int) -> Interrupted:
         return Interrupted(
-            f"stopped at step {self.done} of {self.plan.total}. The {self.records.made} draws of "
-            f"each chain are {self.keeper.where()}.{self.keeper.how_to_go_on()}",
+            f"stopped at step {self.done} of {self.plan.total}. The {self.draws.made} draws of "
+            f"each chain are {self.checkpointer.where()}.{self.checkpointer.how_to_go_on()}",
             signal=signal,
-            samples=self.samples() if self.records.made else None,
+            samples=self.samples() if self.draws.made else None,
         )
 
 

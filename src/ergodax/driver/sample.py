@@ -8,16 +8,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ergodax.cluster.meshes import chains_of_all
 from ergodax.driver.chains import first_step, positions_of_chains, states_of_chains
-from ergodax.driver.device import OnOneDevice
+from ergodax.driver.executor import Executor
 from ergodax.driver.interruption import stop_requested
-from ergodax.driver.keeper import Checkpoint, Keeper
-from ergodax.driver.mesh import OnMesh
-from ergodax.driver.meshes import chains_of_all
 from ergodax.driver.progress import progress_bar
 from ergodax.driver.run import Plan, Run
 from ergodax.driver.samples import Samples
 from ergodax.kernel import check_kernel, check_key
+from ergodax.persist.checkpointer import Checkpoint, Checkpointer
 
 
 def sample(
@@ -109,17 +108,14 @@ def sample(
             "burn_in + num_steps, and the steps that state has taken, must be below 2^31, not "
             f"{first + burn_in + num_steps}."
         )
-    if mesh is None:
-        where = OnOneDevice(kernel, collect)
-    else:
-        where = OnMesh(kernel, collect, mesh, chains)
+    where = Executor(kernel, collect, mesh, chains)
     with where.processes.together():
-        keeper = Keeper(checkpoint, where.part)
+        checkpointer = Checkpointer(checkpoint, where.part)
     plan = Plan(burn_in, num_steps, thin)
-    run = Run(where, where.start(key, starts, state), plan, keeper, first)
+    run = Run(where, where.start(key, starts, state), plan, checkpointer, first)
     with (
         progress_bar(burn_in + num_steps, show=progress) as report,
-        stop_requested(terminate=keeper.active) as stop,
+        stop_requested(terminate=checkpointer.active) as stop,
     ):
         run.to_end(report, stop)
     return run.samples()

@@ -10,8 +10,8 @@ from jaxtyping import PyTree
 
 from ergodax import tree
 from ergodax.data.block import detach
-from ergodax.driver import parts, storage
 from ergodax.driver.summary import summarise
+from ergodax.persist import draws, npz
 
 
 class Samples(eqx.Module):
@@ -83,8 +83,8 @@ class Samples(eqx.Module):
         return self._kept(slice(count, None))
 
     def _kept(self, which: Any) -> "Samples":
-        draws = (self.position, self.info)
-        position, info = jax.tree.map(lambda x: x[:, which] if eqx.is_array(x) else x, draws)
+        both = (self.position, self.info)
+        position, info = jax.tree.map(lambda x: x[:, which] if eqx.is_array(x) else x, both)
         return Samples(position, info, self.final_state)
 
     def to_arviz(self, *, dims: Any = None, coords: Any = None) -> Any:
@@ -116,7 +116,7 @@ class Samples(eqx.Module):
         """
         final = detach(self.final_state)[1]  # the rows of a stream stay where they are
         content = {"position": self.position, "info": self.info, "final_state": final}
-        return storage.save(path, content)
+        return npz.save(path, content)
 
     @classmethod
     def load(cls, path: str | Path, like: PyTree = None) -> "Samples":
@@ -133,9 +133,9 @@ class Samples(eqx.Module):
             ValueError: not a file of `save` nor a folder of draws, or damaged.
         """
         if Path(path).is_dir():
-            content = parts.read(path) | {"final_state": None}
+            content = draws.read(path) | {"final_state": None}
         else:
-            content = storage.load(path)
+            content = npz.load(path)
         position = content["position"]
         if like is not None:
             position = _as_in(like, position)

@@ -22,7 +22,7 @@ POINTS = 2_000  # of a chain in a trace
 def texts(fit: Fit) -> tuple[str, pd.DataFrame]:
     """A title and the table to read: every component, or those with the largest errors."""
     table = fit.result.table
-    title = "posterior, in the columns' own units; the error in posterior sd"
+    title = "posterior in the columns' own units; the error in posterior sd"
     if len(table) > ROWS:
         order = np.argsort(-table["error"].fillna(np.inf).to_numpy(), kind="stable")[:ROWS]
         title += f"; the {ROWS} of {len(table)} components with the largest errors"

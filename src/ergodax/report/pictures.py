@@ -17,7 +17,15 @@ def verbatim(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _grid(count: int, columns: int, height: float) -> tuple[Any, np.ndarray]:
+def grid(count: int, columns: int, height: float, width: float = 4.2) -> tuple[Any, np.ndarray]:
+    """A figure of some panels.
+
+    Args:
+        count: how many.
+        columns: in a row.
+        height: of a panel, in inches.
+        width: likewise.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -25,7 +33,7 @@ def _grid(count: int, columns: int, height: float) -> tuple[Any, np.ndarray]:
 
     rows = -(-count // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(4.2 * columns, height * rows), squeeze=False, layout="constrained"
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
     )
     for axis in axes.flat[count:]:
         axis.set_visible(False)
@@ -40,7 +48,7 @@ def furthest(summary: Any, most: int) -> list[int]:
 
 def traces(draws: np.ndarray, names: list[str], thin: int = 1) -> Any:
     """Each chain's path, a panel for each column of `draws` (chains, draws, panels)."""
-    figure, axes = _grid(len(names), 2, 1.7)
+    figure, axes = grid(len(names), 2, 1.7)
     steps = np.arange(draws.shape[1]) * thin
     for k, axis in enumerate(axes):
         for chain in range(draws.shape[0]):
@@ -52,7 +60,7 @@ def traces(draws: np.ndarray, names: list[str], thin: int = 1) -> Any:
 
 def marginals(draws: np.ndarray, names: list[str], reference: np.ndarray | None = None) -> Any:
     """Histograms of the draws, over the reference's outline where there is one."""
-    figure, axes = _grid(len(names), 3, 2.2)
+    figure, axes = grid(len(names), 3, 2.2)
     for k, axis in enumerate(axes):
         parts = [each[..., k].ravel() for each in (draws, reference) if each is not None]
         low, high = np.quantile(np.concatenate(parts), [0.0005, 0.9995])
@@ -75,7 +83,7 @@ def calibration(table: Any) -> Any:
     Args:
         table: of `evaluate.reliability`.
     """
-    figure, axes = _grid(1, 1, 3.6)
+    figure, axes = grid(1, 1, 3.6)
     axis = axes[0]
     axis.plot([0, 1], [0, 1], color="grey", lw=0.8, ls="--")
     predicted, observed = table["predicted"].to_numpy(), table["observed"].to_numpy()
@@ -90,7 +98,7 @@ def calibration(table: Any) -> Any:
 
 def agreement(table: Any) -> Any:
     """Every coefficient's difference from the reference, with two Monte Carlo standard errors."""
-    figure, axes = _grid(2, 2, 2.8)
+    figure, axes = grid(2, 2, 2.8)
     place = np.arange(len(table))
     axes[0].errorbar(
         place, table["difference"], 2 * table["mcse"], fmt=".", color=COLOURS[0], lw=0.8

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ergodax.report.pictures import COLOURS, verbatim
+from ergodax.report.pictures import COLOURS, grid, verbatim
 from ergodax.verify import KernelReport, Report, bias
 
 GRID, LINE = 33, 400  # points along an axis of a plane; along a line
@@ -27,7 +27,7 @@ def residuals(report: Report, elsewhere: Elsewhere) -> tuple[Any, str]:
         The figure, and a caption.
     """
     shown = plane(report.names)
-    figure, axes = _figure(1 + bool(shown))
+    figure, axes = grid(1 + bool(shown), 1 + bool(shown), 4.2, 5.2)
     ordered = np.sort(np.maximum(report.relative, LEAST))
     axes[0].plot(np.arange(1, ordered.size + 1), ordered, ".", color=COLOURS[0])
     axes[0].axhline(report.tolerance, color="grey", ls="--", lw=1, label="tolerance")
@@ -106,7 +106,7 @@ def biases(report: KernelReport) -> tuple[Any, str]:
     Returns:
         The figure, and a caption.
     """
-    figure, (left, right) = _figure(2)
+    figure, (left, right) = grid(2, 2, 4.2, 5.2)
     h, orders = report.step_sizes, bias.order(report.step_sizes, report.bias)
     largest = np.argsort(-np.abs(report.bias.value).max(axis=0), kind="stable")
     for rank, f in enumerate(largest[:MANY]):
@@ -143,15 +143,3 @@ def biases(report: KernelReport) -> tuple[Any, str]:
         "errors they are not."
     )
     return figure, caption
-
-
-def _figure(panels: int) -> tuple[Any, Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(
-        1, panels, figsize=(5.2 * panels, 4.2), squeeze=False, layout="constrained"
-    )
-    return figure, axes[0]

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.data.source import Source
+from ergodax.kernel import check_key
 from ergodax.target import passes
 from ergodax.target.base import AbstractTarget
 from ergodax.target.minimise import minimise
@@ -47,23 +49,54 @@ def find_mode(
     *,
     max_iterations: int = 500,
     tolerance: float = TOLERANCE,
+    optimiser: Any = None,
+    gradient: Any = None,
+    steps: Any = 1000,
+    key: Any = None,
 ) -> Mode:
-    """Minimise the potential by L-BFGS with full gradients (optax).
+    """Minimise the potential by L-BFGS with full gradients, or by an optimiser of optax on batches.
 
     Where the data are a source, each evaluation is a pass over it (and the optimiser SciPy's):
     begin near the minimum, such as at the mode of `source.subset(10_000)`.
 
+    With `gradient` and `optimiser` the search takes `steps` of optax's algorithm on the estimates
+    of grad U / N, which is the gradient of a mean loss, so that the learning rates are those of a
+    training loop. One full gradient at the end says how far it came: a constant learning rate ends
+    near the mode, one that falls to zero at it.
+
     Args:
         target: any target.
         position: where to start.
-        max_iterations: at most.
+        max_iterations: at most; of L-BFGS.
         tolerance: stop when the gradient's norm has fallen to this fraction of
             1 + sqrt(|U| d), about what single precision can resolve.
+        optimiser: an optax.GradientTransformation, such as optax.adam(1e-2).
+        gradient: an estimator of grad U, such as ex.Minibatch(target, 100).
+        steps: of the optimiser.
+        key: of the batches, a key of `jax.random.key`.
 
     Returns:
         A Mode; look at `converged`, since nothing is raised where it is False.
+
+    Raises:
+        TypeError: an optimiser or an estimator that is none, or steps that are not an integer.
+        ValueError: one of optimiser, gradient and key without the others.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp, optax
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: 0.0, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> optimiser = optax.sgd(optax.cosine_decay_schedule(0.1, 500))
+        >>> batches = dict(gradient=ex.Minibatch(model, 10), steps=500, key=jax.random.key(0))
+        >>> mode = ex.find_mode(model, jnp.float32(0.0), optimiser=optimiser, **batches)
+        >>> bool(abs(mode.position - 1.0) < 0.1)
+        True
     """
     position = tree.freeze(position)
+    if optimiser is not None or gradient is not None:
+        _check_search(optimiser, gradient, key)
+        count = jnp.int32(whole_number("steps", steps))
+        return _by_batches(target, position, optimiser, gradient, count, check_key(key), tolerance)
     if isinstance(getattr(target, "data", None), Source):
         return _mode_of_source(target, position, max_iterations, tolerance)
     return _resident_mode(target, position, max_iterations, tolerance)
@@ -129,6 +162,66 @@ def _resident_mode(
     value = optax.tree.get(state, "value")
     norm = tree.norm(gradient)
     return Mode(tree.thaw(x), value, norm, count, cost, norm <= small(value))
+
+
+def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
+    given = {"optimiser": optimiser, "gradient": gradient, "key": key}
+    missing = [name for name, value in given.items() if value is None]
+    if missing:
+        raise ValueError(
+            f"a search by batches needs {' and '.join(missing)} as well. Try optimiser="
+            "optax.adam(1e-2), gradient=ex.Minibatch(posterior, 100), key=jax.random.key(0)."
+        )
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise TypeError(
+            f"optimiser must be one of optax, such as optax.adam(1e-2), not {optimiser!r}."
+        )
+    if not (hasattr(gradient, "init") and hasattr(gradient, "estimate")):
+        raise TypeError(
+            f"gradient must be an estimator such as ex.Minibatch(posterior, 100), not {gradient!r}."
+        )
+
+
+def _by_batches(
+    target: AbstractTarget,
+    position: PyTree,
+    optimiser: Any,
+    gradient: Any,
+    steps: Int[Array, ""],
+    key: PRNGKeyArray,
+    tolerance: float,
+) -> Mode:
+    x, cost = _descend(optimiser, gradient, position, steps, key)
+    if isinstance(getattr(target, "data", None), Source):
+        value, slope = passes.value_and_gradient(target, x)
+    else:
+        value, slope = eqx.filter_jit(target.value_and_gradient)(x)
+    norm = tree.norm(slope)
+    cost = jnp.ceil(cost).astype(jnp.int32) + 1
+    converged = norm <= enough(tolerance, position)(value)
+    return Mode(tree.thaw(x), value, norm, steps, cost, converged)
+
+
+@eqx.filter_jit
+def _descend(
+    optimiser: Any, gradient: Any, position: PyTree, steps: Int[Array, ""], key: PRNGKeyArray
+) -> tuple[PyTree, Float[Array, ""]]:
+    """Where the optimiser comes to, and its cost in passes over the data."""
+    num_data = getattr(gradient.target, "num_data", 1)
+
+    def improve(t: Int[Array, ""], carry: tuple) -> tuple:
+        x, state, batches, cost = carry
+        found, batches = gradient.estimate(jax.random.fold_in(key, t), batches, x)
+        mean = tree.scale(1.0 / num_data, found.gradient)
+        updates, state = optimiser.update(mean, state, x)
+        x = jax.tree.map(lambda old, new: new.astype(old.dtype), x, optax.apply_updates(x, updates))
+        return x, state, batches, cost + found.evaluations / num_data
+
+    # optax mixes dtypes, which strict promotion would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        begin = (position, optimiser.init(position), gradient.init(key, position), jnp.zeros(()))
+        x, _, _, cost = lax.fori_loop(jnp.int32(0), steps, improve, begin)
+    return x, cost
 
 
 def enough(tolerance: float, position: PyTree) -> Callable[[Any], Any]:

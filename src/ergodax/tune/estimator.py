@@ -13,10 +13,10 @@ from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import num_rows
+from ergodax.driver.compile import in_haste
 from ergodax.gradient import ControlVariate, FullGradient, KnownCovariance, Minibatch
 from ergodax.gradient.expansion import Expansion, remainders
 from ergodax.gradient.scores import SUMS, centred
-from ergodax.haste import in_haste
 from ergodax.recipe.operators import Dense, Diagonal
 from ergodax.target.posterior import Posterior
 from ergodax.tune.host import on_device

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.haste import in_haste
+from ergodax.driver.compile import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.minimise import Minimum, minimise
 from ergodax.target.mode import TOLERANCE, enough, find_mode

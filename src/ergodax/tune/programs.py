@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport, bias
-from ergodax.haste import short_runs
+from ergodax.driver.compile import short_runs
 from ergodax.sampler.nogin import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.beside import beside, compile_beside

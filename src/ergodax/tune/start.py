@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.haste import in_haste
+from ergodax.driver.compile import in_haste
 from ergodax.target.base import AbstractTarget
 from ergodax.target.minimise import Minimum
 from ergodax.target.mode import find_mode

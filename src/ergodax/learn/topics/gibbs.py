@@ -10,8 +10,8 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ergodax.driver.cpu_fusion import HINTS
 from ergodax.learn.topics.batches import Batch
-from ergodax.one_kernel import HINTS
 
 LANES = 8  # documents side by side: one vector register of single precision
 CHUNK = 128  # rows whose random numbers are drawn at once

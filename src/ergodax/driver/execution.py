@@ -15,16 +15,14 @@ from jax import lax
 from jax.extend.core import Jaxpr, jaxprs_in_params
 from jaxtyping import Array, Int, PyTree
 
-from ergodax import one_kernel
-
-FEWEST = 64  # rows and columns of a chain's matrix, from which chains run one after another
+from ergodax.driver import cpu_fusion, measured
 
 
 class Way(NamedTuple):
     """How a program takes steps.
 
     Attributes:
-        small: whether XLA shall make one piece of machine code of a step (see `one_kernel`).
+        small: whether XLA shall make one piece of machine code of a step (see `cpu_fusion`).
         apart: whether the chains run one after another.
     """
 
@@ -40,7 +38,7 @@ def way_of(function: Callable, args: tuple, num_chains: int) -> Way:
         args: its arguments, or their shapes.
         num_chains: chains.
     """
-    if one_kernel.is_small(function, *args, times=num_chains):
+    if cpu_fusion.is_small(function, *args, times=num_chains):
         return Way(small=True)
     if num_chains == 1 or jax.default_backend() != "cpu":
         return Way()
@@ -110,4 +108,4 @@ def _has_wide_product(jaxpr: Jaxpr) -> bool:
 
 
 def _is_wide(shape: tuple[int, ...]) -> bool:
-    return len(shape) > 1 and min(shape) >= FEWEST
+    return len(shape) > 1 and min(shape) >= measured.WIDE_PRODUCT

@@ -3,7 +3,8 @@
 On CPUs XLA runs a program as a series of small pieces, any of which may go to another thread. For a
 few hundred numbers this costs more than the arithmetic, and most where rows of a large table are
 fetched, while which the other threads fall asleep. Hints to XLA make a call one piece. Results do
-not depend on them but for rounding.
+not depend on them but for rounding. Measured on two cores with 4 chains and batches of 8, steps of
+NOGIN took 1.9 to 2.8 times as long without; those of SGLD and SGHMC were within 5 %.
 """
 
 import functools
@@ -17,11 +18,12 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
+from ergodax.driver import measured
+
 HINTS = {"inlineable": "false", "xla_cpu_small_call": "true"}
 NO_HINTS = dict.fromkeys(HINTS)
 # Products of matrices by a library, which XLA can't put into such a piece.
 WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
-MOST_NUMBERS = 32_768  # that are computed in a call
 MOST_OPERATIONS = 2_000
 # Not those that scatter, nor dynamic_update_slice, of which jax.vmap makes one that does.
 KNOWN = frozenset(
@@ -53,7 +55,8 @@ def is_small(function: Callable, *args: Any, times: int = 1) -> bool:
         times: that a call of it does the work, as under `jax.vmap`.
     """
     numbers, operations = _work(eqx.filter_make_jaxpr(function)(*args)[0].jaxpr)
-    return numbers * times <= MOST_NUMBERS and operations <= MOST_OPERATIONS and _understood()
+    few = numbers * times <= measured.FUSED_NUMBERS and operations <= MOST_OPERATIONS
+    return few and _understood()
 
 
 def in_one_kernel(function: Callable) -> Callable:

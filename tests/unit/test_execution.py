@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver import loop, ways
-from ergodax.driver.ways import Way
+from ergodax.driver import executor, measured
+from ergodax.driver.execution import Way
 
 KEY = jax.random.key(8)
 
@@ -29,7 +29,7 @@ def posterior(d, size=600):
 
 
 def way(kernel, d, chains=4):
-    return loop.start(kernel, KEY, jnp.zeros((chains, d)))[-1]
+    return executor.start(None, kernel, KEY, jnp.zeros((chains, d)))[-1]
 
 
 def test_which():
@@ -61,7 +61,7 @@ def test_the_draws_are_those_of_all_at_once(name, thin, burn_in, monkeypatch):
     run = {"num_steps": 12, "key": KEY, "num_chains": 3, "thin": thin, "burn_in": burn_in}
     assert way(kernel, 128, chains=3).apart
     apart = ex.sample(kernel, jnp.zeros(128), progress=False, **run)
-    monkeypatch.setattr(ways, "FEWEST", 10**9)
+    monkeypatch.setattr(measured, "WIDE_PRODUCT", 10**9)
     jax.clear_caches()
     assert not way(kernel, 128, chains=3).apart
     together = ex.sample(kernel, jnp.zeros(128), progress=False, **run)

@@ -35,7 +35,7 @@ class Reading(NamedTuple):
         return self.rows
 
 
-class Feed:
+class Prefetch:
     """The blocks of all chains: when the next ones are due, and their rows.
 
     A step may draw several batches, the same number at every step; the first step shows how many.

@@ -10,10 +10,9 @@ from jax import lax
 from jax.extend.core import jaxprs_in_params
 
 import ergodax as ex
-from ergodax import one_kernel
-from ergodax.driver import loop
-from ergodax.driver.ways import Way
-from ergodax.one_kernel import CALLS, KNOWN, in_one_kernel, is_small
+from ergodax.driver import cpu_fusion, executor, loop, measured
+from ergodax.driver.cpu_fusion import CALLS, KNOWN, in_one_kernel, is_small
+from ergodax.driver.execution import Way
 
 KEY = jax.random.key(5)
 X = jnp.linspace(0.1, 0.9, 6, dtype=jnp.float32)
@@ -99,7 +98,7 @@ def test_everything_that_is_called_known_can_be_done():
                     if chains is not jax.vmap
                     else (jnp.stack([X, 0.9 * X]), jnp.stack([N, N[::-1]]))
                 )
-                program = jax.jit(chains(hinted), compiler_options=one_kernel.WITHOUT_LIBRARY)
+                program = jax.jit(chains(hinted), compiler_options=cpu_fusion.WITHOUT_LIBRARY)
                 plain = jax.jit(chains(function))(*given)
                 for got, wanted in zip(program(*given), plain, strict=True):
                     np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-6)
@@ -110,10 +109,10 @@ def test_what_is_small():
     assert is_small(lambda x: 2.0 * x, X)
     assert is_small(lambda x: 2.0 * x, X, times=5_000)
     assert not is_small(lambda x: 2.0 * x, X, times=6_000)
-    assert not is_small(lambda x: 2.0 * x, jnp.ones(one_kernel.MOST_NUMBERS + 1))
+    assert not is_small(lambda x: 2.0 * x, jnp.ones(measured.FUSED_NUMBERS + 1))
     twice = lambda x, n: lax.fori_loop(0, n, lambda _, v: 2.0 * v, x)  # noqa: E731
     assert is_small(lambda x: twice(x, 1_000), X) and not is_small(lambda x: twice(x, 6_000), X)
-    many = one_kernel.MOST_OPERATIONS + 1
+    many = cpu_fusion.MOST_OPERATIONS + 1
     assert not is_small(lambda x: sum(jnp.sin(x) for _ in range(many)), X[0])
 
 
@@ -127,12 +126,12 @@ def test_what_is_not_known_stays_as_it_is(function):
 
 
 def test_a_version_of_xla_without_the_options_goes_without(monkeypatch):
-    monkeypatch.setattr(one_kernel, "WITHOUT_LIBRARY", {"xla_cpu_no_such_option": True})
-    one_kernel._understood.cache_clear()
+    monkeypatch.setattr(cpu_fusion, "WITHOUT_LIBRARY", {"xla_cpu_no_such_option": True})
+    cpu_fusion._understood.cache_clear()
     try:
         assert not is_small(lambda x: 2.0 * x, X)
     finally:
-        one_kernel._understood.cache_clear()
+        cpu_fusion._understood.cache_clear()
 
 
 def posterior(rows=400):
@@ -171,14 +170,35 @@ def test_the_steps_are_the_same(name, chains):
     """Over so few steps that rounding does not grow; a wrong operation is seen in the first."""
     kernel = kernels()[name]
     starts = jnp.full((chains, 3), 0.3)
-    keys, states, _, way = loop.start(kernel, KEY, starts)
+    (keys, _, states), way = executor.start(None, kernel, KEY, starts)
     assert way == Way(small=True)
     ends = []
     for choice in (False, True):
-        advance = loop.PROGRAMS[choice].advance
-        where = loop.Step(kernel, Way(small=choice)), keys, [], states, jnp.int32(0), jnp.int32(10)
-        (after, well), text = advance(*where), advance.lower(*where).as_text()
+        advance = executor.PROGRAMS[choice].advance
+        step, numbers = loop.Step(kernel, Way(small=choice)), (jnp.int32(0), jnp.int32(10))
+        where = None, step, (keys, [], states), numbers
+        (after, well, _), text = advance(*where), advance.lower(*where).as_text()
         assert well.all() and ("xla_cpu_small_call" in text) is choice
         ends.append(after)
     for got, wanted in zip(*map(jax.tree.leaves, ends), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_switch(monkeypatch):
+    assert is_small(lambda x: 2.0 * x, X)
+    monkeypatch.setattr(measured, "FUSED_NUMBERS", 0)
+    assert not is_small(lambda x: 2.0 * x, X)
+
+
+@pytest.mark.parametrize(("text", "value"), [(None, 7), ("0", 0), ("9", 9)])
+def test_measured_numbers_can_be_given(text, value, monkeypatch):
+    if text is not None:
+        monkeypatch.setenv("ERGODAX_OF_THIS_TEST", text)
+    assert measured.measured("ERGODAX_OF_THIS_TEST", 7) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "2.5", "10"])
+def test_a_measured_number_that_is_none_is_refused(text, monkeypatch):
+    monkeypatch.setenv("ERGODAX_OF_THIS_TEST", text)
+    with pytest.raises(ValueError, match="ERGODAX_OF_THIS_TEST must be an integer in .0, 9."):
+        measured.measured("ERGODAX_OF_THIS_TEST", 7, 9)

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.driver.store import DrawStore
+from ergodax.persist.draws import DrawStore
 
 ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
 BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
-class Records:
+class DrawBuffer:
     """The draws so far.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from ergodax.driver import checkpoint, store
 from ergodax.errors import CheckpointError, StorageError
+from ergodax.persist import checkpoint, draws
 
 FILE, DRAWS = "checkpoint", "draws.zarr"  # in the folder of checkpoints
 
@@ -60,7 +60,7 @@ class Checkpoint:
             raise ValueError(f"every must be positive, not {self.every!r}. Try 10.")
 
 
-class Keeper:
+class Checkpointer:
     """The folders of one run.
 
     Args:
@@ -146,7 +146,7 @@ class Keeper:
         elif steps[common] == previous:
             previous.replace(self.file)
 
-    def open(self, row: PyTree) -> store.DrawStore | None:
+    def open(self, row: PyTree) -> draws.DrawStore | None:
         """The store of draws, made if it is not there.
 
         Args:
@@ -159,7 +159,7 @@ class Keeper:
         if self.draws is None:
             return None
         if self.draws.exists():
-            found = store.DrawStore(self.draws, writable=True)
+            found = draws.DrawStore(self.draws, writable=True)
             if found.draws and not self.resumes:
                 raise CheckpointError(
                     f"{self.draws} has {found.draws} draws, but there is no checkpoint to go on "
@@ -167,7 +167,7 @@ class Keeper:
                 )
             return found
         try:
-            return store.create(self.draws, row)
+            return draws.create(self.draws, row)
         except OSError as error:
             raise StorageError(
                 f"the draws can't be written to {self.draws}: {error}. Choose a folder that can be "

@@ -7,6 +7,7 @@ written, so whatever instant a run is killed at, the draws that it counts are th
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.driver import storage
 from ergodax.errors import CheckpointError
+from ergodax.persist import npz
 
 FORMAT = "ergodax-draws-1"
 CHUNK_BYTES = 2**22
 MOST_DRAWS = 4096  # of a chunk
+# Of the folder of one of several processes, inside the one of their run.
+NAME = re.compile(r"process-(\d+)\.chains-(\d+)-(\d+)-of-(\d+)")
 
 
 class DrawStore:
@@ -103,7 +106,7 @@ class DrawStore:
                     f"{self.path / name} is damaged: {error}. Restore it from a copy, or run again "
                     "in another folder."
                 ) from error
-        return storage.decode(self.structure, found)
+        return npz.decode(self.structure, found)
 
     def _count(self, draws: int) -> None:
         self.group.attrs["draws"] = draws
@@ -143,7 +146,7 @@ def create(path: str | Path, row: PyTree) -> DrawStore:
     collected, info = jax.tree.unflatten(jax.tree.structure(row), leaves)
     content = {"position": tree.thaw(collected), "info": info}
     encoded: list[np.ndarray] = []
-    structure = storage.encode(content, encoded)
+    structure = npz.encode(content, encoded)
     names = _names(collected, info)
     order = [next(k for k, y in enumerate(encoded) if y is x) for x in leaves]
     for name, leaf in zip(names, leaves, strict=True):
@@ -189,3 +192,47 @@ def _renumbered(node: Any, order: list[int]) -> Any:
 
 def _axes(name: str, count: int) -> list[str]:
     return [f"{name.rpartition('/')[2]}_dim_{k}" for k in range(count)]
+
+
+def name_of(process: int, first: int, end: int, num_chains: int) -> str:
+    """The folder of one process.
+
+    Args:
+        process: its number.
+        first: its first chain.
+        end: the chain after its last.
+        num_chains: of all processes.
+    """
+    return f"process-{process}.chains-{first}-{end}-of-{num_chains}"
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """The draws in a folder, of one process or of several: as many of each chain as all have.
+
+    Raises:
+        CheckpointError: not a store of draws, damaged, or without the draws of some chains.
+    """
+    folder = Path(path)
+    parts = [
+        (found, one) for one in folder.glob("process-*") if (found := NAME.fullmatch(one.name))
+    ]
+    if not parts:
+        return DrawStore(folder).read()
+    # Processes that share the data of a chain have the same draws of it.
+    places = {(int(found[2]), int(found[3])): one for found, one in parts}
+    chains = max(int(found[4]) for found, _ in parts)
+    present = {chain for first, end in places for chain in range(first, end)}
+    if missing := set(range(chains)) - present:
+        raise CheckpointError(
+            f"{folder} has no draws of the chains {sorted(missing)} of {chains}. Copy the folders "
+            "process-* of the other processes into it, from the hosts that they ran on."
+        )
+    stores = [DrawStore(places[place]) for place in sorted(places)]
+    draws = min(store.draws for store in stores)
+    return jax.tree.map(lambda *x: _joined(draws, *x), *(store.read() for store in stores))
+
+
+def _joined(draws: int, *parts: Any) -> Any:
+    if not isinstance(parts[0], np.ndarray):
+        return parts[0]
+    return np.concatenate([part[:, :draws] for part in parts])

@@ -1,0 +1,1 @@
+"""Runs on disk: draws, checkpoints, and what tells one run from another."""
