@@ -8,9 +8,9 @@ import pandas as pd
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.report import page as report
 from ergodax.cli.options import Json, Output, folder, tell_files, tell_json
 from ergodax.cli.show import text_table
+from ergodax.report import page as report
 
 TITLE = "Topics of a stream of documents"
 

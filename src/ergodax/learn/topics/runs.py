@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ergodax.driver import checkpoint
 from ergodax.kernel import State
 from ergodax.learn.topics.batches import batches
 from ergodax.learn.topics.corpus import Corpus, Document
@@ -27,6 +26,7 @@ from ergodax.learn.topics.evaluation import (
     word_probabilities,
 )
 from ergodax.learn.topics.train import Settings, Snapshot, first_state, train, word_distributions
+from ergodax.persist import checkpoint
 
 COHERENCE = 10_000  # documents in which the topics' words are counted
 
