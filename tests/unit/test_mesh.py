@@ -50,9 +50,9 @@ def test_without_a_mesh_nothing_is_split(monkeypatch):
         parts = {name: noted(getattr(programs, name)) for name in ("advance", "draw")}
         monkeypatch.setitem(executor.PROGRAMS, small, programs._replace(**parts))
     sample(burn_in=5)
-    assert len(texts) >= 3 and not any("manual_computation" in text for text in texts)
+    assert len(texts) >= 3 and not any("sdy.mesh @mesh" in text for text in texts)
     sample(burn_in=5, mesh=mesh(1))
-    assert "manual_computation" in texts[-1], "which is what a mesh makes of them"
+    assert "sdy.mesh @mesh" in texts[-1], "which is what a mesh makes of them"
     alone = Executor(KERNEL, None, None, 3)
     assert alone.processes.count == 1 and not alone.part
 

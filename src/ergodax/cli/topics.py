@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from ergodax.cli.options import Json, Output, folder, tell_files, tell_json
-from ergodax.cli.show import text_table
+from ergodax.cli.show import show
 from ergodax.report import page as report
 
 TITLE = "Topics of a stream of documents"
@@ -176,7 +176,7 @@ def topics(
             share=found.table["share"].map("{:.3f}".format),
             npmi=found.table["npmi"].map("{:.3f}".format),
         )
-        console.print(text_table(texts.astype(str)))
+        show(console, texts.astype(str))
         for sentence in _reading(facts):
             say(sentence)
     tell_files(console, paths)

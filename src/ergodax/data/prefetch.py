@@ -2,7 +2,7 @@
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -15,6 +15,19 @@ from ergodax.data.streamed import FOR_EVER
 
 READERS = 2  # threads
 AHEAD = 2  # blocks read for a chain that is alone, so that the disk never rests; otherwise 1 each
+
+
+@runtime_checkable
+class Place(Protocol):
+    """Where a run lives."""
+
+    def mine(self, tree: PyTree) -> PyTree:
+        """Of arrays with a leading chain axis, the chains of this process."""
+        ...
+
+    def put(self, tree: PyTree) -> PyTree:
+        """Undo `mine`."""
+        ...
 
 
 class Reading(NamedTuple):
@@ -52,7 +65,7 @@ class Prefetch:
         rows: of the blocks that the chains are at, a tree for each block of a state.
     """
 
-    def __init__(self, where: Any, states: PyTree) -> None:
+    def __init__(self, where: Place, states: PyTree) -> None:
         self.where = where
         self.rows, hollow = detach(states)
         self.blocks = blocks_of(hollow)

@@ -1,6 +1,6 @@
 """The draws of a run: a buffer on the device, and where its rows go."""
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -11,6 +11,19 @@ from ergodax.persist.draws import DrawStore
 
 ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
 BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
+
+
+@runtime_checkable
+class Place(Protocol):
+    """Where the buffer lives."""
+
+    def buffer(self, row: PyTree, rows: int) -> PyTree:
+        """Zeros for so many rows of draws, leaves (chains, rows, ...)."""
+        ...
+
+    def mine(self, tree: PyTree) -> PyTree:
+        """Of arrays with a leading chain axis, the chains of this process."""
+        ...
 
 
 class DrawBuffer:
@@ -28,7 +41,7 @@ class DrawBuffer:
         made: draws in all.
     """
 
-    def __init__(self, where: Any, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
+    def __init__(self, where: Place, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
         self.where, self.row, self.store = where, row, store
         size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
         # A power of two, and not a small one where that is cheap, so that runs of different
