@@ -105,7 +105,7 @@ class Alive(eqx.Module):
     alive: Bool[Array, ""]
 
     @property
-    def position(self) -> Float[Array, " d"]:
+    def position(self) -> Float[Array, "*chains d"]:
         """The last that was finite."""
         return self.inner.position
 

@@ -303,7 +303,7 @@ def show(result: Result) -> Any:
     seen = result.table[result.table["distance"] > ROUNDING]
     seen = seen.assign(own_step=0.5 * seen["step_size"] ** 2)
     well = seen[seen["target"] == DOUBLE_WELL.name]
-    own = {name: style for name, style in STYLES.items() if SAMPLERS[name].parts is None}
+    own = {name: STYLES[name] for name in SAMPLERS if SAMPLERS[name].parts is None}
     distance = "distance in total variation"
     by_step = ("step_size", "distance", "sampler", STYLES)
     for axis, case in zip(axes[0], CASES, strict=True):
