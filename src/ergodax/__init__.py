@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # the others are imported when they are first used
         network,
         online,
         postprocess,
+        tune,
         verify,
     )
     from ergodax.tune import advise, infer
@@ -148,6 +149,7 @@ __all__ = [
     "splitting",
     "targets",
     "tree",
+    "tune",
     "verify",
 ]
 
