@@ -288,7 +288,7 @@ def show(result: Result) -> Any:
     """Error against passes: of one chain in the norm, and of the trace."""
     figure, (axes,) = panels(1, 2)
     table = result.table[result.table["scheme"].isin(COLOURS)]
-    rows = table.rename(columns=lambda name: name.replace("_mcse", "_error"))
+    rows = pd.DataFrame(table).rename(columns=lambda name: name.replace("_mcse", "_error"))
     rows = rows.assign(curve=[_curve(row) for row in rows.to_dict("records")])
     styles = {
         _curve(row): (
