@@ -127,6 +127,7 @@ def test_there_and_back_is_the_kernel_itself(key):
     np.testing.assert_array_equal(a.info.kinetic_temperature, b.info.kinetic_temperature)
 
 
+@pytest.mark.slow
 def test_their_nuts_has_the_law_of_the_target(key):
     """The variance of the first coordinate, to 6 standard errors from 64 chains."""
     kernel = bridge.from_blackjax(blackjax.nuts(log_density, 0.7, jnp.ones(2)))

@@ -51,6 +51,7 @@ def linear(frame, csv, tmp_path_factory):
     return stop.value.code or 0, folder
 
 
+@pytest.mark.slow
 def test_linear_regression_is_told_in_the_users_units(frame, linear):
     """With so flat a prior the posterior is that of least squares on the table as it is."""
     status, folder = linear
@@ -111,6 +112,7 @@ def test_the_files_and_the_report(linear):
     assert facts["meaning"][0] in account and "HMC on full gradients" in account
 
 
+@pytest.mark.slow
 def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
     """On 80 columns no figure is on two lines."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -50,6 +50,7 @@ def outcomes():
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES, ids=identify)
 def test_the_code_that_a_page_shows_runs(figure, outcomes):
     printed, error = outcomes[figure.slug]

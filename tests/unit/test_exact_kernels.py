@@ -30,6 +30,7 @@ def one_row_steep(w, example):
     return log_likelihood(w, example) * jnp.where(jnp.abs(x[0] - X[7, 0]) < 1e-5, 30.0, 1.0)
 
 
+@pytest.mark.slow
 def test_confidence_counts_every_likelihood():
     span = ex.exact.LogisticRange(BIG[0])
     plain = infos(ex.exact.confidence(posterior(), 0.05, span)).evaluations
@@ -68,6 +69,7 @@ def test_the_potential_is_that_of_the_rows_seen():
     np.testing.assert_allclose(draws.info.potential[0], exact, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_firefly_counts_bright_rows_and_candidates():
     """One for each bright row to go dark, two for the energies, one for each candidate."""
     mode, n = ex.find_mode(posterior(), START), 3000
@@ -90,6 +92,7 @@ def test_bright_rows_are_sorted_and_distinct():
     assert real.size > 10 and (np.diff(real) > 0).all() and (rows[real.size :] == 3000).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates, capacity", [(300, 40), (3000, 40), (1.0, 10)])
 def test_more_bright_rows_than_places_stop_the_run(candidates, capacity):
     bound = ex.exact.LogisticBound(*BIG, tangent=5.0)
@@ -114,6 +117,7 @@ INFEASIBLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INFEASIBLE)
 def test_a_bound_that_does_not_hold_stops_the_run(name):
     assert infos(INFEASIBLE[name](log_likelihood)).feasible.all()

@@ -74,6 +74,7 @@ def test_standard_error_by_batch_means(correlation):
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_quantiles_without_bias(scale):
     """The mean over 40 sequences of the distance to the sample quantile, in standard deviations.

@@ -107,6 +107,7 @@ def test_a_diagonal_stays_one_beyond_1024_dimensions():
     np.testing.assert_allclose(found.basis, scales, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_data", [4_000, 40_000])
 def test_beyond_1024_dimensions_sharp_directions_are_rounded(num_data):
     """Of a linear regression on features that share a factor and differ in scale."""
