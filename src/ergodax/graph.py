@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import PyTree
 
@@ -28,7 +29,9 @@ def traced(function: Callable[[PyTree], Any], at: PyTree) -> Callable[[PyTree], 
     structure, evaluate = jax.tree.structure(arrays), jaxpr_as_fun(closed)
 
     def call(z: PyTree) -> Any:
-        return eqx.combine(structure.unflatten(evaluate(*jax.tree.leaves(z))), rest)
+        # A result that depends on nothing comes back as a constant of the graph, not as an array.
+        found = [jnp.asarray(x) for x in evaluate(*jax.tree.leaves(z))]
+        return eqx.combine(structure.unflatten(found), rest)
 
     return call
 

@@ -40,13 +40,13 @@ def programs(name):
 
 @functools.cache
 def two_steps(name, seed):
-    """The states before and after two steps from a vector, and the Info of the last."""
+    """The states before and after two steps from a vector, and their Infos."""
     _, init, step = programs(name)
     keys = jax.random.split(jax.random.key(seed), 3)
     start = init(keys[0], tree_positions()["vector"])
-    one, _ = step(keys[1], start)
-    two, info = step(keys[2], one)
-    return start, one, two, info
+    one, first = step(keys[1], start)
+    two, second = step(keys[2], one)
+    return start, one, two, (first, second)
 
 
 def of_types(tree):
@@ -75,13 +75,13 @@ def test_signature(name):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_state_and_info(name):
-    _, _, state, info = two_steps(name, 1)
+    _, _, state, (first, info) = two_steps(name, 1)
     assert isinstance(state, ex.State) and isinstance(info, ex.Info)
     assert int(state.step) == 2
     for field, value in vars(info).items():
         assert value is None or (isinstance(value, jax.Array) and value.shape == ()), field
     assert bool(info.finite)
-    assert int(info.evaluations) > 0
+    assert int(first.evaluations) + int(info.evaluations) > 0
     assert 0.0 < float(info.step_size) <= H + 1e-6
     has_momentum = "momentum" in state.auxiliary or "hmc" in name
     assert (info.kinetic_temperature is not None) == has_momentum

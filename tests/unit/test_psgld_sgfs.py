@@ -222,7 +222,7 @@ def batches(n=SIZE):
 
 
 ERRORS = {
-    "decay": (lambda: psgld(full(), 0.1, decay=1.0), "decay must be at least 0 and less than 1"),
+    "decay": (lambda: psgld(full(), 0.1, decay=1.0), "decay must be at least 0 and below 1"),
     "damping": (lambda: psgld(full(), 0.1, damping=0.0), "damping must be positive"),
     "adaptation": (lambda: psgld(full(), 0.1, adaptation_steps=0), "adaptation_steps must be at"),
     "batch of one": (lambda: sgfs(batches(1), 0.1), "batch_size must be at least 2"),

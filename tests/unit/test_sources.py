@@ -278,10 +278,10 @@ def test_shards_that_differ_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"block_rows": 104}, ValueError, "block_rows must lie in"),
+        ({"block_rows": 104}, ValueError, "block_rows must be below 104, not 104"),
         ({"block_rows": 2.5}, TypeError, "block_rows must be an integer"),
-        ({"page_rows": 0}, ValueError, "page_rows must lie in"),
-        ({"passes": 0}, ValueError, "passes must lie in"),
+        ({"page_rows": 0}, ValueError, "page_rows must be at least 1, not 0"),
+        ({"passes": 0}, ValueError, "passes must be at least 1, not 0"),
         ({"passes": True}, TypeError, "passes must be an integer"),
         ({"dtype": "flaot32"}, TypeError, "dtype must be a dtype"),
         ({"dtype": object}, TypeError, "dtype must be a dtype"),

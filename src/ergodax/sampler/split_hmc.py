@@ -156,5 +156,5 @@ def _target(part: Any, name: str) -> AbstractTarget:
     """A target, or that of a FullGradient."""
     part = part.target if isinstance(part, FullGradient) else part
     if not isinstance(part, AbstractTarget):
-        raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {part!r}.")
+        raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {type(part).__name__}.")
     return part
