@@ -33,7 +33,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 SLOW = ROOT / "tests" / "slow"
 LONG_RUNS = {"law", "experiments"}  # folders whose slow tests sample long chains
-MOST_MEMORY = 1_000  # MB of a worker, from which on compiled programs are let go
+MOST_MEMORY = 800  # MB of a worker, from which on compiled programs are let go
 CLEARED = {"memory": 0}  # MB that were left when programs were last let go
 
 
@@ -58,7 +58,7 @@ def samples_for_long(item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Programs that run for a moment are compiled in haste."""
+    """Programs that run for a moment are compiled without optimisation."""
     jax.config.update("jax_disable_most_optimizations", not samples_for_long(item))
 
 

@@ -20,6 +20,8 @@ from benchmarks.processes import (
 )
 from distributed import worker
 
+pytestmark = pytest.mark.slow
+
 WORKER = Path(worker.__file__)
 LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
 

@@ -11,6 +11,8 @@ from scipy import stats
 
 from gallery.figures import brownian, fokker_planck, langevin, recipe, sgld, tables
 
+pytestmark = pytest.mark.slow
+
 BAND = stats.norm.isf(0.5e-7)
 MANY = sgld.CHAINS * sgld.STEPS
 

@@ -8,6 +8,8 @@ from scipy import stats
 import ergodax as ex
 from gallery.figures import bias, friction, sweep, variance_reduction
 
+pytestmark = pytest.mark.slow
+
 MOST = stats.norm.isf(0.5e-6)  # of a z score: one false alarm in a million
 
 

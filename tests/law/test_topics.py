@@ -111,6 +111,7 @@ def of_two_topics(counts, beta, alpha=1.0):
     return np.append(sums / total, 3 * beta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step_size"), [("sgrld", 0.02), ("sgrhmc", 0.1), ("sgld", 0.05), ("sghmc", 0.1)]
 )

@@ -13,6 +13,8 @@ from ergodax.diagnostics import BiasReport
 from ergodax.driver import Samples
 from ergodax.learn import evaluate, fit, regression, tables
 
+pytestmark = pytest.mark.slow
+
 TRUTH = np.array([1.5, -0.1, 5.0])  # of columns whose sds are 1, 10 and 0.1
 SCALES, CENTRES = np.array([1.0, 10.0, 0.1]), np.array([0.0, 50.0, -3.0])
 

@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ergodax as ex
 from property.outcomes import few, finite, many, outcome
 
+pytestmark = pytest.mark.slow
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
 POSTERIOR = ex.Posterior(
     lambda w: -0.5 * jnp.sum(w**2), lambda w, x: -0.5 * jnp.sum((x - w) ** 2), X

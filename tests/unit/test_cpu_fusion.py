@@ -11,7 +11,7 @@ from jax.extend.core import jaxprs_in_params
 
 import ergodax as ex
 from ergodax.driver import cpu_fusion, executor, loop, measured
-from ergodax.driver.cpu_fusion import CALLS, KNOWN, in_one_kernel, is_small
+from ergodax.driver.cpu_fusion import CALLS, KNOWN, fused, is_small
 from ergodax.driver.execution import Way
 
 KEY = jax.random.key(5)
@@ -91,7 +91,7 @@ def test_everything_that_is_called_known_can_be_done():
     for function in (elementwise, arrays, random):
         with jax.numpy_dtype_promotion("standard"):
             seen |= primitives(jax.make_jaxpr(function)(X, N).jaxpr)
-            hinted = in_one_kernel(eqx.filter_jit(function))
+            hinted = fused(eqx.filter_jit(function))
             for chains in (lambda f: f, jax.vmap):
                 given = (
                     (X, N)

@@ -54,6 +54,7 @@ def kernels():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thin, burn_in", [(1, 0), (3, 2)])
 @pytest.mark.parametrize("name", kernels())
 def test_the_draws_are_those_of_all_at_once(name, thin, burn_in, monkeypatch):

@@ -56,6 +56,7 @@ def same(a, b):
     assert all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_with_the_same_key_it_is_the_uninterrupted_run(name):
     kernel = KERNELS[name]

@@ -13,6 +13,8 @@ from ergodax.tune import modes
 from ergodax.tune.coordinates import Coordinates
 from ergodax.tune.modes import Descents, other_modes, scout
 
+pytestmark = pytest.mark.slow
+
 KEY = jax.random.key(4)
 ROWS = 2_500  # more than the scouts see
 

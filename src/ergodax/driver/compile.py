@@ -1,4 +1,4 @@
-"""Compilation in haste, for programs that run for less time than it takes to compile them.
+"""Levels of optimisation: programs that run for a moment are compiled without any.
 
 With XLA's optimisations a program such as a descent takes twice as long to compile, and runs five
 times as fast.
@@ -14,7 +14,7 @@ import equinox as eqx
 _SHORT_RUNS: ContextVar[bool] = ContextVar("short_runs", default=False)
 
 
-def in_haste(
+def compiled_at(
     function: Callable, level: int = 0, more: dict[str, Any] | None = None, **options: Any
 ) -> Callable:
     """`eqx.filter_jit` without all the optimisations of XLA's back end.
@@ -28,13 +28,15 @@ def in_haste(
         more: options of XLA.
         options: of `eqx.filter_jit`.
     """
-    hasty: Any = {"compiler_options": {"xla_backend_optimization_level": level} | (more or {})}
-    return eqx.filter_jit(function, **hasty, **options)
+    options_of_level: Any = {
+        "compiler_options": {"xla_backend_optimization_level": level} | (more or {})
+    }
+    return eqx.filter_jit(function, **options_of_level, **options)
 
 
 @contextlib.contextmanager
 def short_runs(short: bool = True) -> Iterator[None]:
-    """Within it, in this thread, the draws of `sample` are made by a program compiled in haste.
+    """Within it, in this thread, the draws of `sample` are made by an unoptimised program.
 
     They are the same up to rounding.
 

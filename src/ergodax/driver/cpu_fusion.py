@@ -47,7 +47,7 @@ CALLS = frozenset(
 
 
 def is_small(function: Callable, *args: Any, times: int = 1) -> bool:
-    """Whether `in_one_kernel` is faster, and able to: few numbers, operations that are known.
+    """Whether `fused` is faster, and able to: few numbers, operations that are known.
 
     Args:
         function: anything that JAX traces.
@@ -59,7 +59,7 @@ def is_small(function: Callable, *args: Any, times: int = 1) -> bool:
     return few and _understood()
 
 
-def in_one_kernel(function: Callable) -> Callable:
+def fused(function: Callable) -> Callable:
     """The function as one piece, in a program compiled with the options `WITHOUT_LIBRARY`.
 
     Args:

@@ -27,7 +27,7 @@ from ergodax.data.block import errors_of_reading
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 from ergodax.driver import loop
-from ergodax.driver.compile import in_haste, runs_are_short
+from ergodax.driver.compile import compiled_at, runs_are_short
 from ergodax.driver.execution import Way
 from ergodax.driver.traced import traced_kernel
 from ergodax.persist.draws import name_of
@@ -104,7 +104,7 @@ class Executor:
         s = stretch
         chains = s.keys, s.blocks, s.states
         numbers = self._placed((s.first, s.count, s.thin, s.taken, s.offset))
-        program = self.programs.draw_in_haste if runs_are_short() else self.programs.draw
+        program = self.programs.draw_unoptimised if runs_are_short() else self.programs.draw
         what = self.mesh, self.step, self.stored, chains, numbers
         return self._checked(*self._run(program, what, buffer))
 
@@ -244,7 +244,7 @@ def _agreed(mesh: Mesh | None, states: Any, well: Bool[Array, " chains"]) -> Any
     return jnp.all(jnp.stack(alike), axis=0) | ~lax.pmin(well, DATA)
 
 
-@in_haste
+@compiled_at
 def start(mesh: Mesh | None, kernel: Any, key: Any, positions: PyTree) -> tuple[tuple, Way]:
     """What `loop.first_states` returns, and the way of the steps, found once for a program."""
 
@@ -256,7 +256,7 @@ def start(mesh: Mesh | None, kernel: Any, key: Any, positions: PyTree) -> tuple[
     return (keys, infos, states), _way(mesh, kernel, keys, states)
 
 
-@in_haste
+@compiled_at
 def go_on(mesh: Mesh | None, kernel: Any, key: Any, states: PyTree) -> tuple[tuple, Way]:
     """What `loop.next_keys` returns, and the way of the steps."""
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.block import attach, detach
 from ergodax.driver import cpu_fusion, measured
-from ergodax.driver.compile import in_haste
+from ergodax.driver.compile import compiled_at
 from ergodax.driver.execution import Way, fill_in_turn, over_chains, way_of
 from ergodax.driver.traced import one_of, traced
 
@@ -103,14 +103,14 @@ class Step(eqx.Module):
 
     def __call__(self, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
         """The state after, its blocks detached, and the kernel's Info."""
-        return (_in_one_kernel if self.way.small else _step)(self.kernel, key, blocks, state)
+        return (_fused_step if self.way.small else _step)(self.kernel, key, blocks, state)
 
     def over_chains(self, function: Callable, num_chains: int) -> Callable:
         """See `ways.over_chains`."""
         return over_chains(function, num_chains, apart=self.way.apart)
 
 
-@in_haste
+@compiled_at
 def buffer(row: PyTree, rows: int) -> PyTree:
     """Zeros for the rows of draws: leaves (chains, rows, ...).
 
@@ -261,7 +261,7 @@ class Programs(NamedTuple):
 
     advance: Callable
     draw: Callable
-    draw_in_haste: Callable
+    draw_unoptimised: Callable
     replay: Callable
 
 
@@ -273,10 +273,10 @@ def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, 
 
     def compiled(more: dict[str, Any]) -> Programs:
         return Programs(
-            in_haste(advance, measured.OPTIMISATION, more),
-            in_haste(draw, measured.OPTIMISATION, more, donate="all-except-first"),
-            in_haste(draw, 0, more, donate="all-except-first"),
-            in_haste(replay, measured.OPTIMISATION, more),
+            compiled_at(advance, measured.OPTIMISATION, more),
+            compiled_at(draw, measured.OPTIMISATION, more, donate="all-except-first"),
+            compiled_at(draw, 0, more, donate="all-except-first"),
+            compiled_at(replay, measured.OPTIMISATION, more),
         )
 
     return {False: compiled({}), True: compiled(cpu_fusion.WITHOUT_LIBRARY)}
@@ -300,7 +300,7 @@ def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[A
     return detach(state)[1], info
 
 
-_in_one_kernel = cpu_fusion.in_one_kernel(_step)
+_fused_step = cpu_fusion.fused(_step)
 
 
 def _steps(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import num_rows
-from ergodax.driver.compile import in_haste
+from ergodax.driver.compile import compiled_at
 from ergodax.gradient import ControlVariate, FullGradient, KnownCovariance, Minibatch
 from ergodax.gradient.expansion import Expansion, remainders
 from ergodax.gradient.scores import SUMS, centred
@@ -137,7 +137,7 @@ def _covariances(
     return {name: measured[name] if name in measured else unmeasured[name] for name in COSTS}
 
 
-@in_haste
+@compiled_at
 def _measured(
     posterior: Posterior, rows: PyTree, points: Float[Array, "points d"]
 ) -> dict[str, Array]:

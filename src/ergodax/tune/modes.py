@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.compile import in_haste
+from ergodax.driver.compile import compiled_at
 from ergodax.target.base import AbstractTarget
 from ergodax.target.minimise import Minimum, minimise
 from ergodax.target.mode import TOLERANCE, enough, find_mode
@@ -47,7 +47,7 @@ class Descents(NamedTuple):
     target: AbstractTarget | None = None
 
 
-@in_haste
+@compiled_at
 def descend(target: AbstractTarget, starts: PyTree, max_iterations: int) -> Descents:
     """Minimise the potential from each start, one after another: that is the smaller program.
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.compile import in_haste
+from ergodax.driver.compile import compiled_at
 from ergodax.target.base import AbstractTarget
 from ergodax.target.minimise import Minimum
 from ergodax.target.mode import find_mode
@@ -200,7 +200,7 @@ def inside(
         centres: of each chain.
         offsets: from there.
     """
-    look = in_haste(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
+    look = compiled_at(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
     middle, steps = np.asarray(centres), np.asarray(offsets)
     for _ in range(HALVINGS):
         inside = np.asarray(look(jax.device_put(middle + steps)))

@@ -181,7 +181,7 @@ def _sweep(
     alpha: Float[Array, ""],
 ) -> tuple[Float[Array, "groups K lanes"], Int[Array, "rows lanes"]]:
     """Draw the topic of every token, group by group; the topic K stands for none."""
-    sweep_group = _one_kernel(jax.jit(_sweep_rows))
+    sweep_group = _fused(jax.jit(_sweep_rows))
 
     def group(g: Int[Array, ""], carry: tuple) -> tuple:
         counts, topics = carry
@@ -250,7 +250,7 @@ def _draw(
     return new
 
 
-def _one_kernel(function: Any) -> Any:
+def _fused(function: Any) -> Any:
     if jax.default_backend() != "cpu":
         return function
 
