@@ -28,10 +28,8 @@ def compiled_at(
         more: options of XLA.
         options: of `eqx.filter_jit`.
     """
-    options_of_level: Any = {
-        "compiler_options": {"xla_backend_optimization_level": level} | (more or {})
-    }
-    return eqx.filter_jit(function, **options_of_level, **options)
+    compiler: Any = {"xla_backend_optimization_level": level} | (more or {})
+    return eqx.filter_jit(function, compiler_options=compiler, **options)
 
 
 @contextlib.contextmanager
