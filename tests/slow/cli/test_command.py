@@ -51,7 +51,7 @@ def test_json_goes_alone_to_standard_output(tmp_path):
     assert (tmp_path / facts["files"]["report"]).exists()
 
 
-@pytest.mark.law
+@pytest.mark.slow
 def test_the_bias_of_batches_is_told_in_the_users_units(tmp_path):
     """20,000 rows, batches: coefficients and intercept are within the errors that are claimed."""
     rng = np.random.default_rng(1)
@@ -76,7 +76,7 @@ def test_the_bias_of_batches_is_told_in_the_users_units(tmp_path):
         assert abs(row["mean"] - value) < 5 * row["error"] * row["sd"]
 
 
-@pytest.mark.law
+@pytest.mark.slow
 @pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here")
 def test_mnist_seven_against_nine(tmp_path):
     done = ergodax(
