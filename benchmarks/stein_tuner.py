@@ -2,11 +2,11 @@
 
     python -m benchmarks stein_tuner
 
-A logistic regression in round coordinates; samplers whose step trades bias for mixing. Eight steps,
-a factor of two apart, are the arms. Successive halving (Coullon, South and Nemeth, Efficient and
-generalizable tuning strategies for stochastic gradient MCMC) runs all of them, keeps the half whose
-draws have the smallest discrepancy, and goes on to one. What a step is worth is the error of one
-chain at a fixed budget, in posterior sds, root mean square over many chains and all components.
+A logistic regression in whitened coordinates; samplers whose step trades bias for mixing. Eight
+steps, a factor of two apart, are the arms. Successive halving (Coullon, South and Nemeth, Efficient
+and generalizable tuning strategies for stochastic gradient MCMC) runs all of them, keeps the half
+whose draws have the smallest discrepancy, and goes on to one. What a step is worth is the error of
+one chain at a fixed budget, in posterior sds, root mean square over many chains and all components.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Sampler(NamedTuple):
 
 
 def samplers(target: Any) -> dict[str, Sampler]:
-    """By name, of a target in round coordinates."""
+    """By name, of a target in whitened coordinates."""
     plain = ex.Minibatch(target, 500)
     control = ex.ControlVariate(target, 100, jnp.zeros(DIMENSION))
     return {

@@ -27,7 +27,7 @@ ROWS, RATES = (2.5, 6.9), (0.5, 5.7)  # decades of the axes
 
 
 class Point(NamedTuple):
-    """Effective draws a second at a number of rows."""
+    """ESS per second at a number of rows."""
 
     rows: float
     rate: float
@@ -73,7 +73,7 @@ def picture(text: str) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="sans-serif" font-size="12" fill="{GREY}" role="img">',
-        "<title>Effective draws a second of infer and NUTS by number of rows</title>",
+        "<title>ESS per second of infer and NUTS by number of rows</title>",
     ]
     for i, column in enumerate(PANELS):
         left = LEFT + i * width / 2
@@ -87,7 +87,7 @@ def picture(text: str) -> str:
 
 
 def _panel(text: str, column: str, mark: float | None) -> list[str]:
-    parts = [_text(WIDTH / 2, -22, f"effective draws a second, {PANELS[column]}", "middle")]
+    parts = [_text(WIDTH / 2, -22, f"ESS per second, {PANELS[column]}", "middle")]
     for decade in range(math.ceil(RATES[0]), math.floor(RATES[1]) + 1):
         parts += [_line((0, _y(10**decade)), (WIDTH, _y(10**decade)), GREY, 0.3)]
         parts += [_text(-8, _y(10**decade) + 4, f"{10**decade:,}", "end")]

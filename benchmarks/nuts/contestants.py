@@ -402,7 +402,7 @@ def _favour(problem: Problem) -> str:
     gift = "the step of a normal law, starts drawn from the posterior's Gaussian approximation"
     if problem.reference.draws is not None:
         gift = "the step and draws of the reference"
-    text = f"given free: round coordinates, {gift}; warm-up charged as {WARM_UP} draws"
+    text = f"given free: whitened coordinates, {gift}; warm-up charged as {WARM_UP} draws"
     return text + ("; sums taken from the mean, row by row" if problem.num_data >= HUGE else "")
 
 

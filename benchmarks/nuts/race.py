@@ -232,7 +232,7 @@ def _overtaking_text(what: str, ratios: dict[int, float]) -> str:
 
 
 def _ratio(what: str, ratio: float, goal: float | None) -> str:
-    text = f"{what}, infer makes {ratio:.3g} times the best NUTS's effective draws a second"
+    text = f"{what}, infer makes {ratio:.3g} times the best NUTS's ESS per second"
     return text if goal is None else f"{text}; goal at least {goal:g}: {_met(ratio >= goal)}"
 
 

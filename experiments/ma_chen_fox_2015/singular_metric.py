@@ -76,7 +76,7 @@ def run(size: Size, key: PRNGKeyArray, progress: bool = False) -> pd.DataFrame:
     """gSGRHMC with exact gradients: with the printed metric, and with one that is positive.
 
     Returns:
-        A row for each metric and step size: fraction of chains that left the finite numbers,
+        A row for each metric and step size: fraction of chains that diverged,
         crossings of a zero of the printed metric per chain and unit of time, and where the
         other chains are at the end; and the target's own probabilities.
     """

@@ -115,7 +115,7 @@ def run(size: Size, seed: int, progress: bool, say: Say) -> Result:
 def stationary(case: Case, sampler: Sampler, h: float) -> Law | None:
     """The law of x; where there is a thermostat, of a heavy one, which rests at some zeta.
 
-    None where it finds no rest: the kicks then bring more than any friction takes out.
+    None where it has no stationary distribution: the kicks bring more than any friction takes out.
 
     Args:
         case: the target.

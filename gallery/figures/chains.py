@@ -16,7 +16,7 @@ class Chains:
 
     Attributes:
         positions: every draw of every chain.
-        diverged: the step at which a chain left the finite numbers, where one did; the draws are
+        diverged: the step at which a chain diverged, where one did; the draws are
             those before it.
     """
 

@@ -33,7 +33,7 @@ class Funnel:
         scale: standard deviation of v.
         step_size: h of the Langevin samplers.
         draws: by sampler, shape (chains, draws, 2), the first quarter left out.
-        diverged: by sampler, the share of chains that left the finite numbers. Such a chain stays
+        diverged: by sampler, the share of chains that diverged. Such a chain stays
             where it was last.
         gradients: by sampler, of each chain.
     """

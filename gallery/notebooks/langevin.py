@@ -76,7 +76,7 @@ def _picture(again, charts, langevin, mo, step_size, target, temperature):
             f"{wells.crossings} crossings in 128,000 steps."
         )
     else:
-        found += f" A chain left the finite numbers at step {wells.chains.diverged}."
+        found += f" A chain diverged at step {wells.chains.diverged}."
     mo.vstack([charts.beside(left, right), mo.md(found)])
     return
 

@@ -80,7 +80,7 @@ def _picture(again, charts, curl, gamma, mo, recipe, step_size, strength):
 
     def row(name, chains):
         if chains.diverged is not None:
-            return f"| {name} | left the finite numbers at step {chains.diverged} | | | |"
+            return f"| {name} | diverged at step {chains.diverged} | | | |"
         found, time = recipe.moments(chains), recipe.autocorrelation_time(chains)
         return f"| {name} | {found.square:.3f} | {found.mean:.3f} | {found.sd:.3f} | {time:.0f} |"
 

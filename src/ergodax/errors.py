@@ -4,7 +4,7 @@ from typing import Any
 
 
 class DivergenceError(RuntimeError):
-    """A chain left the finite numbers; what was drawn before is kept.
+    """A chain diverged; what was drawn before is kept.
 
     Attributes:
         step: the first step (counted from 0, burn-in included) whose result was not finite.

@@ -91,7 +91,7 @@ def test_an_error_of_one_ends_all(pair):
     assert second.startswith("StorageError: the draws can't be written")
     assert first.startswith("ProcessFailed: process 1 of 2")
     for found in pair[1]:
-        assert found["divergence"].startswith("DivergenceError: chain 3 left the finite numbers")
+        assert found["divergence"].startswith("DivergenceError: chain 3 diverged")
 
 
 def test_missing_parts_are_missed(pair, tmp_path):

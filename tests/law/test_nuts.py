@@ -1,4 +1,4 @@
-"""The step of NUTS in round coordinates: three leapfrogs on a normal law, the usual on another."""
+"""The step of NUTS in whitened coordinates: three leapfrogs on a normal law, or the usual rule."""
 
 import equinox as eqx
 import jax

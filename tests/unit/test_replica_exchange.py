@@ -187,7 +187,7 @@ def test_other_variables_are_refused(key):
 def test_a_hot_replica_that_diverges_ends_the_run(key):
     """Its numbers are not finite, and pass to the cold replica where the run sees them."""
     kernel = exchange(step_size=[0.1, 5.0], temperatures=(1.0, 2.0), swap_every=1)
-    with pytest.raises(ex.DivergenceError, match="left the finite numbers"):
+    with pytest.raises(ex.DivergenceError, match="diverged"):
         ex.sample(kernel, jnp.ones(2), 2_000, key=key, progress=False)
 
 

@@ -45,7 +45,7 @@ def test_the_noise_is_that_of_every_batch(name):
 
 
 def linear(size, d):
-    """In round coordinates: columns of x have mean square 1 / size."""
+    """In whitened coordinates: columns of x have mean square 1 / size."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(size, d)) / np.sqrt(size)
 

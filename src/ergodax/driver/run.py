@@ -296,6 +296,6 @@ def _advice(info: Any, chain: str, step: int, kept: str, infeasible: str) -> str
     size = getattr(info, "step_size", None)
     now = "Try" if size is None else f"The step size was {float(size):.3g}; try"
     return (
-        f"{chain} left the finite numbers at step {step}. {now} a step size ten times smaller, a "
+        f"{chain} diverged at step {step}. {now} a step size ten times smaller, a "
         f"start nearer the mode, or standardised data. {kept}"
     )

@@ -28,7 +28,7 @@ def metropolis(
     Returns:
         The next state and its Info.
     """
-    # A trajectory that left the finite numbers is rejected, as if its energy were infinite.
+    # A trajectory that diverged is rejected, as if its energy were infinite.
     rise = jnp.where(jnp.isfinite(rise), rise, jnp.inf)
     acceptance = jnp.exp(-jnp.maximum(rise, 0.0))
     accepted = jax.random.uniform(key, dtype=acceptance.dtype) < acceptance

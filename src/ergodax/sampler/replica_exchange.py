@@ -115,7 +115,7 @@ class ReplicaExchange(Kernel):
         gap = tree.cast(-jnp.diff(1.0 / self.temperatures), difference)
         active = neighbours(self.temperatures.size, number)
         probability = swap_probability(difference, variance, gap)
-        # A replica that has left the finite numbers passes, for then it reaches the cold one and
+        # A replica that has diverged passes, for then it reaches the cold one and
         # ends the run, which would go on without it otherwise.
         refused = jax.random.uniform(key_accept, gap.shape, gap.dtype) >= probability
         accepted = active & ~refused

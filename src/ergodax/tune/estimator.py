@@ -1,6 +1,6 @@
 """Which gradient estimator, how large a batch, how long a step: the cheapest that is quiet enough.
 
-All in round coordinates, where the posterior's scale is 1 and the longest stable step is 2.
+All in whitened coordinates, where the posterior's scale is 1 and the longest stable step is 2.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class Plan:
         """The estimator with the variances of its noise, which are those of each coordinate.
 
         Args:
-            posterior: in round coordinates in which `covariance` is diagonal.
+            posterior: in whitened coordinates in which `covariance` is diagonal.
             dtype: of the position; by default JAX's.
         """
         dtype = jnp.result_type(float) if dtype is None else dtype
@@ -90,7 +90,7 @@ def choose_estimator(
     found, subject to h v / 2 <= 0.15.
 
     Args:
-        posterior: in round coordinates; its position is a vector.
+        posterior: in whitened coordinates; its position is a vector.
         rows: examples that stand for all.
         points: places at which the noise is measured, draws of the posterior or near it.
         longest_step: the largest h to consider.

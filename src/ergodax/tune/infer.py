@@ -75,7 +75,7 @@ def infer(
         TypeError: not a target, or data that are a source.
         ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
             be evaluated or is not finite at `init`.
-        DivergenceError: chains left the finite numbers however short the step.
+        DivergenceError: chains diverged however short the step.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp

@@ -185,7 +185,7 @@ def warm_up(
         positions: a start for each chain, leading axis chains.
         num_steps: of each chain.
         key: a key of `jax.random.key`.
-        dense: whether the mass is a matrix; in round coordinates a diagonal does, and costs less.
+        dense: whether the mass is a matrix; in whitened coordinates a diagonal is enough.
         max_doublings: of a trajectory.
 
     Returns:

@@ -220,7 +220,7 @@ def _agree(
 
 def _nowhere_finite() -> DivergenceError:
     return DivergenceError(
-        "the chains left the finite numbers at every step size that was tried. Look at the "
+        "the chains diverged at every step size that was tried. Look at the "
         "posterior for places where it is not finite, or give a better start.",
         step=0,
         chain=0,
@@ -264,7 +264,7 @@ def _tuned(
     h = float(report.coarse)
     account.decide("estimator", _plan_text(plan), _costs_text(plan))
     bound = f"bias at most {report.worst(coarse=True):.2g} sd, by steps {h:.3g} and {h / 2:.3g}"
-    account.decide("sampler", f"NOGIN, step {h:.3g} in round coordinates", bound)
+    account.decide("sampler", f"NOGIN, step {h:.3g} in whitened coordinates", bound)
     shape, dtype = (num_chains, coordinates.dimension), coordinates.basis.dtype
     starts = on_device(2.0 * generator(key).standard_normal(shape), dtype)
     kernel, thin = nogin(gradient, h, FRICTION), relaxation(h)

@@ -38,7 +38,7 @@ def relaxation(step_size: float) -> int:
     """Steps to a draw.
 
     Args:
-        step_size: h, in round coordinates.
+        step_size: h, in whitened coordinates.
     """
     return max(1, round(1.0 / step_size))
 

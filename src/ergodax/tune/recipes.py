@@ -103,7 +103,7 @@ print(result)
 
 
 def full() -> str:
-    """HMC with full gradients in round coordinates."""
+    """HMC with full gradients in whitened coordinates."""
     return f"""{REGRESSION}
 mode = ex.find_mode(posterior, init).position
 mass = jax.hessian(posterior.potential)(mode)

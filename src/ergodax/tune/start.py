@@ -54,7 +54,7 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
 def starting_coordinates(
     target: AbstractTarget, init: PyTree, account: Account, key: PRNGKeyArray
 ) -> tuple[PyTree, Coordinates]:
-    """The mode and round coordinates near it, or `init` and plain ones where there is none.
+    """The mode and whitened coordinates near it, or `init` and plain ones where there is none.
 
     Args:
         target: with data or without.

@@ -134,7 +134,7 @@ class KernelReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence, and another where the kernel left the finite numbers."""
+        """One sentence, and another where the kernel diverged."""
         return self._of_limit if self.diverged is None else f"{self._of_limit} {self._of_steps}"
 
     @property
@@ -192,6 +192,6 @@ class KernelReport:
     @property
     def _of_steps(self) -> str:
         return (
-            f"The kernel left the finite numbers at step size {self.diverged:.3g}; it and larger "
+            f"The kernel diverged at step size {self.diverged:.3g}; it and larger "
             "ones are left out."
         )

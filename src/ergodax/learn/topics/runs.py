@@ -191,7 +191,7 @@ class Bench:
 
         Raises:
             ValueError: the documents do not fill a batch.
-            DivergenceError: the sampler left the finite numbers.
+            DivergenceError: the sampler diverged.
             CheckpointError: the interrupted run's file is damaged.
         """
         stored = self.store.load(label, settings)
