@@ -28,8 +28,9 @@ def compiled_at(
         more: options of XLA.
         options: of `eqx.filter_jit`.
     """
-    compiler: Any = {"xla_backend_optimization_level": level} | (more or {})
-    return eqx.filter_jit(function, compiler_options=compiler, **options)
+    compiler = {"xla_backend_optimization_level": level} | (more or {})
+    settings: Any = {"compiler_options": compiler} | options
+    return eqx.filter_jit(function, **settings)
 
 
 @contextlib.contextmanager
