@@ -56,7 +56,7 @@ def is_small(function: Callable, *args: Any, times: int = 1) -> bool:
     """
     numbers, operations = _work(eqx.filter_make_jaxpr(function)(*args)[0].jaxpr)
     few = numbers * times <= measured.FUSED_NUMBERS and operations <= MOST_OPERATIONS
-    return few and _understood()
+    return few and understood()
 
 
 def fused(function: Callable) -> Callable:
@@ -79,9 +79,13 @@ def fused(function: Callable) -> Callable:
 
 
 @functools.cache
-def _understood() -> bool:
-    """Whether this backend takes the hints, and this version of XLA the options they need."""
-    if jax.default_backend() != "cpu":
+def understood() -> bool:
+    """Whether this backend takes the hints, and this version of XLA the options they need.
+
+    Before JAX 0.12, the last for Python 3.11 among them, XLA aborts the process for some steps,
+    which no exception tells.
+    """
+    if jax.default_backend() != "cpu" or jax.__version_info__ < (0, 12):
         return False
     try:
         jax.jit(lambda: jnp.zeros(()), compiler_options=WITHOUT_LIBRARY).lower().compile()
