@@ -55,8 +55,9 @@ class Program:
 
     def __call__(self, arrays: list[Any], args: tuple) -> PyTree:
         """The results for these arrays and arguments."""
+        constants = len(self.jaxpr.constvars)
         results = jax.core.eval_jaxpr(  # pyright: ignore[reportAttributeAccessIssue]
-            self.jaxpr, arrays, *jax.tree.leaves(args)
+            self.jaxpr, arrays[:constants], *arrays[constants:], *jax.tree.leaves(args)
         )
         return eqx.combine(jax.tree.unflatten(jax.tree.structure(self.shapes), results), self.rest)
 

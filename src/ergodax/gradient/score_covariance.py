@@ -143,7 +143,7 @@ class ScoreCovariance(GradientEstimator):
         """Nothing measured yet; the first estimate does."""
         gradient, covariance = self.gradient.init(key, position), None
         if self.decay is not None or self.refresh > 1:
-            shapes = jax.eval_shape(self._measure, key, gradient, position)[1]
+            shapes = jax.eval_shape(lambda *args: self._measure(*args), key, gradient, position)[1]
             covariance = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return CovarianceState(gradient, covariance, jnp.zeros((), float), jnp.int32(0))
 

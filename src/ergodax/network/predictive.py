@@ -58,7 +58,7 @@ class Predicting(Kernel):
     def init(self, key: PRNGKeyArray, position: PyTree) -> PredictingState:
         """The first state; nothing is counted yet."""
         inner = self.kernel.init(key, position)
-        shapes = jax.eval_shape(self._evaluate, inner.position)
+        shapes = jax.eval_shape(lambda p: self._evaluate(p), inner.position)
         return PredictingState(inner, no_draw(shapes), jnp.int32(0), jnp.int32(0))
 
     def step(self, key: PRNGKeyArray, state: PredictingState) -> tuple[PredictingState, Any]:

@@ -46,7 +46,7 @@ class AbstractTarget(eqx.Module):
             TypeError: they do not return a floating-point scalar.
         """
         try:
-            out = jax.eval_shape(self._potential_as_checked, position)
+            out = jax.eval_shape(lambda x: self._potential_as_checked(x), position)
         except (TypeError, ValueError, LookupError) as error:
             if getattr(error, "ergodax", False):
                 raise
