@@ -26,7 +26,7 @@ import numpy as np
 import ergodax as ex
 from benchmarks.processes import Processes, child, environment, wait_for
 from benchmarks.report import Table
-from ergodax.driver.clock import Clock
+from ergodax.driver.progress import Clock
 
 ROWS, COLUMNS, BATCH_SIZE, THIN = 12_214, 129, 100, 10
 DRAWS = 200  # that are compared

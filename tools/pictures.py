@@ -21,7 +21,7 @@ COLOURS = {
     "NumPyro NUTS": "#2f9e6b",
     "nutpie NUTS": "#b3589a",
 }
-PANELS = {"ESS/s": "while sampling", "ESS/s all in": "everything counted"}
+PANELS = {"ESS/s": "while sampling", "ESS/s end to end": "everything counted"}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 310, 200, 64, 36, 40, 44
 ROWS, RATES = (2.5, 6.9), (0.5, 5.7)  # decades of the axes
 
@@ -53,7 +53,7 @@ def read(text: str, column: str) -> dict[str, list[Point]]:
 
 def crossover(text: str) -> float:
     """From how many rows on infer is ahead, everything counted."""
-    found = re.search(r"all in, infer overtakes the best NUTS at about ([\d,]+) rows", text)
+    found = re.search(r"end to end, infer overtakes the best NUTS at about ([\d,]+) rows", text)
     assert found is not None
     return _number(found[1])
 
@@ -77,7 +77,7 @@ def picture(text: str) -> str:
     ]
     for i, column in enumerate(PANELS):
         left = LEFT + i * width / 2
-        mark = crossover(text) if column == "ESS/s all in" else None
+        mark = crossover(text) if column == "ESS/s end to end" else None
         parts += [
             f'<g transform="translate({left:.0f},{TOP})">',
             *_panel(text, column, mark),

@@ -88,14 +88,15 @@ def table(result: Result) -> Table:
     """The figures to read, and below them how they are read."""
     goal = result.limits.goal
     columns = (
-        "N", "sampler", "ESS/s", "ESS/s all in", "s to goal", "set-up s", "us a step", "grads",
+        "N", "sampler", "ESS/s", "ESS/s end to end", "s to goal", "set-up s", "us a step", "grads",
         "error of mean", "of sd",
     )  # fmt: skip
     made = Table(result.facts["title"], columns, notes=_reading(result))
     for row in result.rows:
         star = "*" if row.extrapolated else ""
         cells = (
-            f"{row.num_data:,}", row.sampler, _number(row.rate), _number(row.all_in(goal)) + star,
+            f"{row.num_data:,}", row.sampler, _number(row.rate),
+            _number(row.end_to_end(goal)) + star,
             _number(row.to_goal) + star, _number(row.setup_seconds), _number(row.microseconds),
             "none" if row.gradients_each is None else _number(row.gradients_each),
             f"{row.error_mean:.3f}", f"{row.error_sd:.3f}",
@@ -114,7 +115,7 @@ def _reading(result: Result) -> list[str]:
         f"N(0, {facts['prior_scale']:g}²) priors, {facts['cores']} cores, load "
         f"{facts['load_before']:.1f} before and {facts['load_after']:.1f} after.",
         f"ESS/s: ArviZ's bulk ESS of the worst coefficient, while sampling, compiled. "
-        f"ESS/s all in: {goal:,.0f} over the seconds to ESS {goal:,.0f} (every mcse at most "
+        f"ESS/s end to end: {goal:,.0f} over the seconds to ESS {goal:,.0f} (every mcse at most "
         f"{goal**-0.5:.2g} sd), compilation, mode, warm-up and tuning counted.",
         f"* not reached within {result.limits.most:g} s of sampling, {PATIENCE:g} times that where "
         "the table is large and the reference had to be sampled: extrapolated from the rate.",
@@ -154,7 +155,7 @@ def show(result: Result) -> Any:
     figure, axes = plt.subplots(1, 2, sharey=True, **shape)
     goal, draw = result.limits.goal, _bars if one else _lines
     draw(axes[0], result.rows, lambda row: row.rate, hollow=False)
-    draw(axes[1], result.rows, lambda row: row.all_in(goal), hollow=True)
+    draw(axes[1], result.rows, lambda row: row.end_to_end(goal), hollow=True)
     axes[0].set_title("while sampling")
     axes[1].set_title(f"end to end, to ESS {goal:,.0f}; hollow: extrapolated")
     at = result.overtakes

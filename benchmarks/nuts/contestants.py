@@ -89,7 +89,7 @@ class Measured:
         """A step of all chains together."""
         return 1e6 * self.seconds / self.steps
 
-    def all_in(self, goal: float) -> float:
+    def end_to_end(self, goal: float) -> float:
         """ESS per second of a run to the goal, end to end, compilation included."""
         return goal / self.to_goal
 

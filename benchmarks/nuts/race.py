@@ -18,7 +18,7 @@ QUICK_SIZES = (500, 5_000, 50_000)
 PATIENCE = 4.0  # as much time, where the table is large and the posterior had to be sampled
 QUICK = Limits(goal=2_000.0, least=0.2, most=10.0)
 SAMPLING_GOALS = {500: 0.8, 50_000: 50.0, 500_000: 400.0}
-ALL_IN_GOALS = {50_000: 5.0, 500_000: 30.0}
+END_TO_END_GOALS = {50_000: 5.0, 500_000: 30.0}
 MEAN_GOAL, SD_GOAL = 0.1, 0.1
 GROWTH_GOAL = 1.5  # a step at the largest N against the smallest that takes batches
 Say = Callable[[str], None]
@@ -93,7 +93,7 @@ class Result:
             {
                 "num_data": row.num_data, "sampler": row.sampler,
                 "ess_per_second_sampling": row.rate,
-                "ess_per_second_all_in": row.all_in(self.limits.goal),
+                "ess_per_second_all_in": row.end_to_end(self.limits.goal),
                 "seconds_to_goal": row.to_goal, "extrapolated": row.extrapolated,
                 "setup_seconds": row.setup_seconds, "microseconds_per_step": row.microseconds,
                 "gradients_per_effective_draw": row.gradients_each,
@@ -106,7 +106,7 @@ class Result:
     @property
     def overtakes(self) -> float | None:
         """The number of rows at which infer overtakes the best NUTS end to end."""
-        return overtaking(_ratios(self.rows, lambda row: row.all_in(self.limits.goal)))
+        return overtaking(_ratios(self.rows, lambda row: row.end_to_end(self.limits.goal)))
 
     @property
     def verdicts(self) -> list[str]:
@@ -186,16 +186,16 @@ def _contestants(
 
 def verdicts(rows: list[Measured], goal: float) -> Iterator[str]:
     """A sentence for each goal, met or not met; `goal` is the ESS of a finished run."""
-    sampling, all_in = (
-        _ratios(rows, value) for value in (lambda row: row.rate, lambda row: row.all_in(goal))
+    sampling, end_to_end = (
+        _ratios(rows, value) for value in (lambda row: row.rate, lambda row: row.end_to_end(goal))
     )
     for num_data in sorted({row.num_data for row in rows}):
         ours = next(row for row in rows if row.num_data == num_data and row.sampler == OURS)
         at = f"N = {num_data:,}"
         if num_data in sampling:
-            goals = SAMPLING_GOALS.get(num_data), ALL_IN_GOALS.get(num_data)
+            goals = SAMPLING_GOALS.get(num_data), END_TO_END_GOALS.get(num_data)
             yield f"{at}: {_ratio('while sampling', sampling[num_data], goals[0])}"
-            yield f"{at}: {_ratio('all in', all_in[num_data], goals[1])}"
+            yield f"{at}: {_ratio('end to end', end_to_end[num_data], goals[1])}"
         good = ours.error_mean < MEAN_GOAL and ours.error_sd < SD_GOAL
         yield (
             f"{at}: errors of infer at most {ours.error_mean:.3f} sd (means) and "
@@ -203,7 +203,7 @@ def verdicts(rows: list[Measured], goal: float) -> Iterator[str]:
             f"{100 * SD_GOAL:g} %: {_met(good)}"
         )
     if len(sampling) > 1:
-        both = (("while sampling", sampling), ("all in", all_in))
+        both = (("while sampling", sampling), ("end to end", end_to_end))
         yield "; ".join(_overtaking_text(what, ratios) for what, ratios in both)
     yield from _growth(rows)
 

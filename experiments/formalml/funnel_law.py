@@ -7,12 +7,13 @@ normal given what stands before it. So the transition matrix is a sum over the s
 matrix in z alone; the error of this quadrature falls faster than any power of the cells.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy import interpolate, stats
-from scipy.sparse.linalg import LinearOperator, eigs
+
+import ergodax as ex
 
 SCALE = 3.0  # standard deviation of v
 REACH, EDGE = 18.0, 7.0  # of v about its mean, and of z
@@ -58,24 +59,17 @@ def stationary(step_size: float, gamma: float = 0.0) -> FunnelLaw:
     guess = np.outer(stats.norm.pdf(v, centre, SCALE), stats.norm.pdf(z))
     moved = np.zeros((v.size, len(shifts), z.size))
 
-    def advance(weights: np.ndarray) -> np.ndarray:
-        law = weights.reshape(guess.shape)
+    def advance(law: Weights) -> Weights:
         for place, (k, share) in enumerate(zip(shifts, shares, strict=True)):
             to = slice(max(k, 0), v.size + min(k, 0))
             source = slice(max(-k, 0), v.size + min(-k, 0))
             moved[to, place] = law[source] * share[source]
         # One large product: as threads of BLAS many small ones are slow.
-        return (moved.reshape(v.size, -1) @ matrix).ravel()
+        return moved.reshape(v.size, -1) @ matrix
 
-    shape = (guess.size, guess.size)
-    operator: Any = LinearOperator(shape, matvec=advance, dtype=float)  # pyright: ignore[reportCallIssue]
-    options: dict[str, Any] = {"which": "LM", "v0": guess.ravel(), "ncv": 24, "tol": 1e-10}
-    values, vectors = eigs(operator, k=1, **options)
-    if not abs(values[0] - 1.0) < LOST:
-        raise ValueError(f"grid loses {abs(values[0] - 1.0):.1e} of the mass in a step. Try a "
-                         "smaller step_size.")  # fmt: skip
-    law = np.real(vectors[:, 0]).reshape(guess.shape).sum(axis=1)
-    return FunnelLaw(v, law / (law.sum() * width))
+    grid = [ex.verify.Axis(c[0] - 0.5 * width, c[-1] + 0.5 * width, c.size) for c in (v, z)]
+    found = ex.verify.stationary_law(advance, grid=grid, guess=guess, lost=LOST)
+    return FunnelLaw(v, found.weights.sum(axis=1) / width)
 
 
 def _drift(v: np.ndarray, z: np.ndarray, step_size: float, gamma: float) -> Weights:

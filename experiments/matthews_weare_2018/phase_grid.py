@@ -4,17 +4,18 @@ With Gaussian gradient noise every part of a step is a drift, x += t r, or leave
 momentum to N(slope r + shift, variance), three functions of x. A drift shifts each row of a
 periodic grid, which is exact in Fourier space; a kick is a matrix for each x, whose entries are
 the periodic normal density with the grid's frequencies. The error falls faster than any power of
-the cell; the law is the eigenvector of eigenvalue 1. Mass that comes near the edges is dropped, so
+the cell. Mass that comes near the edges is dropped, so
 that it can't return from the other side: a tail in which a step is unstable lies there.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Complex, Float
-from scipy.sparse.linalg import LinearOperator, eigs
+
+import ergodax as ex
 
 INSIDE = 0.94  # of either edge
 LOST = 1e-6  # of the mass in a step, at most
@@ -62,6 +63,13 @@ class PhaseGrid:
     def r(self) -> Float[np.ndarray, " r"]:
         """The momenta."""
         return _places(self.fastest, self.num_r)
+
+    @property
+    def axes(self) -> tuple[ex.verify.Axis, ex.verify.Axis]:
+        """Those whose cells have the places at their centres."""
+        ends = ((self.edge, self.num_x), (self.fastest, self.num_r))
+        x, r = (ex.verify.Axis(-a * (1 + 1 / n), a * (1 - 1 / n), n) for a, n in ends)
+        return x, r
 
     def phases(self, time: float) -> Complex[np.ndarray, "k r"]:
         """What a drift multiplies the Fourier coefficients along x with."""
@@ -112,23 +120,13 @@ def stationary(grid: PhaseGrid, parts: Sequence[Drift | Kick], guess: Weights) -
     near_x, near_r = (np.abs(z) < INSIDE * np.abs(z).max() for z in (grid.x, grid.r))
     kept = np.outer(near_x, near_r)
 
-    def step(weights: np.ndarray) -> np.ndarray:
-        law = weights.reshape(guess.shape)
+    def step(law: Weights) -> Weights:
         for move in moves:
             law = move(law)
-        return (kept * law).ravel()
+        return kept * law
 
-    shape = (guess.size, guess.size)
-    operator: Any = LinearOperator(shape, matvec=step, dtype=float)  # pyright: ignore[reportCallIssue]
-    options: dict[str, Any] = {"which": "LM", "v0": guess.ravel(), "ncv": 24, "tol": 1e-11}
-    values, vectors = eigs(operator, k=1, **options)
-    if not abs(values[0] - 1.0) < LOST:
-        raise ValueError(
-            f"grid loses {abs(values[0] - 1.0):.1e} of the mass in a step: it ends at "
-            f"x = {grid.edge:g} and r = {grid.fastest:g}. Try a larger one, or a smaller step."
-        )
-    weights = np.real(vectors[:, 0]).reshape(guess.shape)
-    return Law(grid, weights / weights.sum())
+    law = ex.verify.stationary_law(step, grid=grid.axes, guess=guess, lost=LOST)
+    return Law(grid, law.weights)
 
 
 def _move(grid: PhaseGrid, part: Drift | Kick) -> Callable[[Weights], Weights]:

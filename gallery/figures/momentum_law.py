@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
+import ergodax as ex
+
 Frictions = Float[np.ndarray, " k"]
 
 
@@ -33,9 +35,8 @@ class Law:
     @property
     def covariance(self) -> Float[np.ndarray, "k 2 2"]:
         """Of the stationary law: S = A S A^T + spread."""
-        own = np.stack([np.kron(a, a) for a in self.matrix])
-        flat = np.linalg.solve(np.eye(4)[None] - own, self.spread.reshape(-1, 4, 1))
-        return flat.reshape(-1, 2, 2)
+        steps = map(ex.verify.AffineStep, self.matrix, self.spread)
+        return np.stack([ex.verify.stationary_law(step).covariance for step in steps])
 
     @property
     def variance(self) -> Frictions:

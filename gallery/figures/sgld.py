@@ -12,6 +12,7 @@ from scipy import stats
 
 import ergodax as ex
 from gallery.figures import tables
+from gallery.figures.autoregression import variance
 
 ROWS, PRIOR_SD = 1024, 10.0
 CHAINS, STEPS, SHOWN = 32, 2000, 800
@@ -87,8 +88,7 @@ def stationary_sd(relative_step: float, noise: float) -> float:
         relative_step: a = h k, below 2.
         noise: V / k.
     """
-    a = relative_step
-    return float(np.sqrt((1.0 + 0.5 * a * noise) / (1.0 - 0.5 * a)))
+    return float(np.sqrt(variance(np.array([relative_step]), noise)[0]))
 
 
 @dataclasses.dataclass(frozen=True)

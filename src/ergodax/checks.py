@@ -22,12 +22,7 @@ def whole_number(
 ) -> int:
     """An integer in [at_least, below): Python's, or NumPy's or JAX's scalar.
 
-    Args:
-        name: the argument's name, for errors.
-        value: what was given.
-        at_least: the least that is accepted.
-        below: more than what is accepted; the default is what a counter of 32 bits can hold.
-        hint: what to try, a sentence.
+    By default below what a counter of 32 bits can hold; `hint` says what to try, in a sentence.
 
     Raises:
         TypeError: not an integer.
@@ -56,15 +51,7 @@ def real_number(
     below: float = np.inf,
     hint: str = "",
 ) -> Any:
-    """A real number in an interval, as a float; a traced one as it is.
-
-    Args:
-        name: the argument's name, for errors.
-        value: what was given.
-        above: less than what is accepted.
-        at_least: or the least that is accepted.
-        below: more than what is accepted.
-        hint: what to try, a sentence.
+    """A real number above `above` or at least `at_least`, and below `below`; or a traced one.
 
     Raises:
         TypeError: not a number.
@@ -92,10 +79,6 @@ def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
     """A function that makes a number a floating-point array, or says what is wrong with it.
 
     A number that is known only to a running transformation passes.
-
-    Args:
-        name: the argument's name, for errors.
-        allow_zero: whether zero is a legal value, as it is for a temperature.
 
     Raises:
         TypeError: by the function, for what is no number.

@@ -19,11 +19,9 @@ MIXED = -1  # of a variable: it depends on the argument otherwise than entry by 
 
 
 def traced(function: Callable[[PyTree], Any], at: PyTree) -> Callable[[PyTree], Any]:
-    """The same function as its graph, so that calling it again does not call the user's again.
+    """The same function of one tree as its graph: calling it again does not call the user's again.
 
-    Args:
-        function: of one tree of arrays.
-        at: a tree like its arguments to come, in structure, shapes and dtypes.
+    Its arguments to come are like `at` in structure, shapes and dtypes.
     """
     closed, arrays, rest = eqx.filter_make_jaxpr(function)(at)
     structure, evaluate = jax.tree.structure(arrays), jaxpr_as_fun(closed)
@@ -37,13 +35,9 @@ def traced(function: Callable[[PyTree], Any], at: PyTree) -> Callable[[PyTree], 
 
 
 def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
-    """Whether any array that `function` returns is computed from its argument.
+    """Whether any array that a function of one tree returns is computed from it.
 
-    Conservative: an operation all of whose paths are dead still counts.
-
-    Args:
-        function: of one tree.
-        at: the tree, or its shapes.
+    Conservative: an operation all of whose paths are dead still counts. Shapes will do for `at`.
     """
     closed = jax.make_jaxpr(lambda z: eqx.filter(function(z), eqx.is_array))(at)
     touched = set(closed.jaxpr.invars)
@@ -56,11 +50,7 @@ def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
 def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:
     """Whether each entry of function(at) depends on the same entry of `at` alone.
 
-    Conservative: True only where the graph shows it.
-
-    Args:
-        function: of one tree.
-        at: the tree, or its shapes.
+    Conservative: True only where the graph shows it. Shapes will do for `at`.
     """
     closed, out = jax.make_jaxpr(function, return_shape=True)(at)
     shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (out, at)]

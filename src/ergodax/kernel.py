@@ -71,14 +71,7 @@ class Info(eqx.Module):
 
 
 def report_step(estimate: Any, position: PyTree, step_size: Any, **more: Any) -> Info:
-    """The Info of a step, from the estimate that it used and where it came to.
-
-    Args:
-        estimate: of the gradient.
-        position: the new one.
-        step_size: h.
-        more: further fields, or others in place of the estimate's.
-    """
+    """The Info of a step, from the estimate that it used and where it came to."""
     fields = {
         "step_size": step_size,
         "potential": estimate.potential,
@@ -216,10 +209,6 @@ class _Step(_Bound):
 def with_batch(kernel: Any, batch: PyTree) -> Any:
     """The same kernel, whose gradient estimators are given this batch instead of drawing one.
 
-    Args:
-        kernel: any tree with estimators in it; those that take a batch have a method `given`.
-        batch: a tree like the data with a leading axis of n rows.
-
     Raises:
         TypeError: there is no such estimator.
         ValueError: rows that are not like those of the data.
@@ -260,11 +249,7 @@ def _is_key(value: Any) -> bool:
 
 
 def initial_state(kernel: Any, position: PyTree, key: Any = None) -> Any:
-    """The first state of any kernel; the key may be None where nothing is drawn.
-
-    Raises:
-        TypeError: no key, although something is drawn.
-    """
+    """The first state of any kernel; a TypeError where it is drawn and there is no key."""
     return _begun(lambda key: kernel.init(key, position), key)
 
 
@@ -296,9 +281,6 @@ class Methods(NamedTuple):
 
 def check_kernel(kernel: Any) -> Any:
     """Accept anything with `init` and `step`; say what a kernel is otherwise.
-
-    Args:
-        kernel: an ergodax kernel, another PyTree, or an object of any class of yours.
 
     Raises:
         TypeError: no `init` or no `step`.

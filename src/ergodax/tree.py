@@ -183,12 +183,7 @@ def ravel(tree: PyTree) -> tuple[Float[Array, " d"], Callable[[Float[Array, " d"
 
 
 def matrix_of(function: Callable[[PyTree], PyTree], like: PyTree) -> Float[Array, "rows columns"]:
-    """The matrix of a linear function of trees, on the raveled trees.
-
-    Args:
-        function: linear.
-        like: a tree like its argument.
-    """
+    """The matrix of a linear function of trees, on the raveled trees."""
     flat, unravel = ravel(like)
     basis = jnp.eye(flat.size, dtype=flat.dtype)
     return jax.vmap(lambda e: ravel(function(unravel(e)))[0], out_axes=1)(basis)
@@ -220,7 +215,7 @@ def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
     return _random_like(jax.random.normal, key, tree) if source is None else source(key, tree)
 
 
-# Two chains are coupled by the numbers that one of them drew; see `diagnostics.coupling`.
+# Two chains are coupled by the numbers that one of them drew; see `diagnostics.bias`.
 _source: contextvars.ContextVar[Callable | None] = contextvars.ContextVar("source", default=None)
 
 
@@ -243,9 +238,6 @@ def recorded_normals() -> Iterator[list[PyTree]]:
 @contextlib.contextmanager
 def given_normals(normals: list[PyTree]) -> Iterator[None]:
     """While active, `normal_like` returns these trees in their order instead of drawing.
-
-    Args:
-        normals: as many as will be asked for, in the shapes that will be asked for.
 
     Raises:
         ValueError: more, fewer or others are asked for.

@@ -35,13 +35,18 @@ def bodies(path: Path) -> Iterator[tuple[ast.AST, ast.ClassDef | None]]:
                 yield inner, node
 
 
+def overload(node: ast.FunctionDef) -> bool:
+    """A signature of a function that is explained where its body is."""
+    return any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list)
+
+
 def functions() -> list[Function]:
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         if path.parent.name == "cli":  # its docstrings are the text of --help
             continue
         for node, owner in bodies(path):
-            if isinstance(node, ast.FunctionDef) and public(node.name):
+            if isinstance(node, ast.FunctionDef) and public(node.name) and not overload(node):
                 parts = [*path.relative_to(SOURCE).with_suffix("").parts]
                 parts += [owner.name] if owner else []
                 found.append(Function(".".join([*parts, node.name]), node, owner))

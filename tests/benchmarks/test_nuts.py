@@ -47,6 +47,7 @@ def test_the_reference_is_that_of_quadrature():
     assert np.abs((found.mode - mean) / sd).max() > 6 * found.error
 
 
+@pytest.mark.slow
 def test_the_long_run_is_that_of_quadrature():
     rng = np.random.default_rng(0)
     x = rng.integers(-2, 3, (60, 2)).astype(float)
@@ -104,14 +105,14 @@ def facts():
 
 def test_verdicts_say_which_goals_are_met():
     found = race.Result(ROWS, [], facts(), Limits()).verdicts
-    sampling, all_in, errors = found[:3]
+    sampling, end_to_end, errors = found[:3]
     assert "100 times" in sampling and sampling.endswith("at least 50: met")
     # 26.7 s of NUTS, 30 s with set-up, against 5.17 s.
-    assert "5.81 times" in all_in and all_in.endswith("at least 5: met")
+    assert "5.81 times" in end_to_end and end_to_end.endswith("at least 5: met")
     assert errors.endswith(": met")
     assert found[3].endswith("at least 400: NOT MET") and "250 times" in found[3]
     assert found[4].endswith("NOT MET") and found[5].endswith("NOT MET")
-    assert found[6].startswith("while sampling, infer is ahead from 50,000 rows; all in, infer")
+    assert found[6].startswith("while sampling, infer is ahead from 50,000 rows; end to end, infer")
     assert "1.00 times as long" in found[7] and found[7].endswith(": met")
     slower = [*ROWS[:3], dataclasses.replace(ROWS[3], seconds=2.0)]
     assert race.Result(slower, [], facts(), Limits()).verdicts[-1].endswith("NOT MET")
@@ -164,6 +165,7 @@ def test_what_is_not_installed_is_skipped_in_words(monkeypatch):
     assert len(result.rows) == 1 and result.skipped == said[:1]
 
 
+@pytest.mark.slow
 def test_a_table_is_raced_on(monkeypatch, capsys, tmp_path):
     rng = np.random.default_rng(2)
     x, codes = rng.standard_normal((300, 3)), rng.integers(0, 3, (300, 1))

@@ -12,6 +12,8 @@ from blackjax.util import run_inference_algorithm
 import ergodax as ex
 from ergodax import bridge
 
+pytestmark = pytest.mark.slow
+
 COVARIANCE = np.array([[1.0, 0.6], [0.6, 2.0]])
 TARGET = ex.targets.gaussian(np.array([0.5, -1.0]), COVARIANCE)
 START = jnp.zeros(2)

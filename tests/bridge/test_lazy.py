@@ -24,6 +24,7 @@ def test_importing_the_bridges_imports_no_library():
     assert not LIBRARIES & set(json.loads(run(program)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "library, call",
     [("torch", "bridge.torch"), ("numpyro", "bridge.numpyro(lambda: None)")],

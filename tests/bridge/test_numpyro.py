@@ -101,6 +101,7 @@ def theirs(name, position):
         return potential_energy(model, args, kwargs, position)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_potential_is_numpyros(name, key):
@@ -129,6 +130,7 @@ def test_the_batch_is_unbiased_by_enumeration(name, key):
     assert np.std(values) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["hierarchical", "nested"])
 def test_the_scores_of_single_rows_add_up(name, key):
@@ -146,6 +148,7 @@ def test_the_scores_of_single_rows_add_up(name, key):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), *both(position))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_without_the_jacobian_it_would_be_another_potential(key):
     """The negative control of the comparison."""
@@ -156,6 +159,7 @@ def test_without_the_jacobian_it_would_be_another_potential(key):
     assert abs(float(without[0] - without[1]) - gap) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", MODELS)
 def test_there_and_back(name, key):
@@ -166,6 +170,7 @@ def test_there_and_back(name, key):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), again, position)
 
 
+@pytest.mark.slow
 def test_constrain_takes_whole_samples(key):
     posterior = made("logistic")
     kernel = ex.sgld(ex.Minibatch(posterior, 4), 1e-2)
@@ -215,6 +220,7 @@ def test_a_model_without_a_plate_is_a_target(key):
     )
 
 
+@pytest.mark.slow
 def test_sampling_a_conjugate_model(key):
     """Normal mean and known variance, and the law of HMC's draws by 64 chains."""
     y = RNG.normal(size=30) + 1.0

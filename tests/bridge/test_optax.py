@@ -44,6 +44,7 @@ def walk(transformation, params, steps):
     return jax.jit(lambda carry: jax.lax.scan(one, carry, None, length=steps)[1])(start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_draws_are_those_of_sample(name, key, x64):
     make, same = KERNELS[name]
@@ -56,6 +57,7 @@ def test_the_draws_are_those_of_sample(name, key, x64):
         np.testing.assert_allclose(params[:STEPS], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_trees_and_chains(key):
     kernel = ex.sghmc(ex.FullGradient(ex.Target(lambda p: jnp.sum(p["a"] ** 2) + p["b"] ** 2)), 0.1)
     transformation = optax.chain(optax.identity(), ex.bridge.optax(kernel, key=key))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import solve_discrete_lyapunov
 
 torch = pytest.importorskip("torch", reason="PyTorch is in the extra `torch`")
 from ergodax.bridge import torch as bridge  # noqa: E402
+from ergodax.verify import AffineStep, stationary_law  # noqa: E402
 
 torch.set_num_threads(1)  # xdist has the other cores
 
@@ -90,7 +90,7 @@ def covariance(name, **wrong):
     np.testing.assert_allclose(zero, 0.0, atol=1e-15)
     a = np.stack([step(e, np.zeros(2)) for e in np.eye(size)], axis=1)
     b = np.stack([step(np.zeros(size), e) for e in np.eye(2)], axis=1)
-    return solve_discrete_lyapunov(a, b @ b.T)[:2, :2]
+    return stationary_law(AffineStep(a, b @ b.T)).covariance[:2, :2]
 
 
 @pytest.mark.parametrize("name", CASES)

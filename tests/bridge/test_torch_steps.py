@@ -195,7 +195,7 @@ def test_a_metric_of_all_coordinates_is_differentiated_without_bias():
     """Over all signs, the probe's mean is the divergence of metric_i = sum_j (i + 1) x_j^2."""
     from itertools import product
 
-    from ergodax.bridge.torch.rsgld import _differentiated
+    from ergodax.bridge.torch.overdamped import _differentiated
 
     x = torch.tensor([0.3, -1.2, 0.7], dtype=torch.float64)
     weights = torch.arange(1.0, 4.0, dtype=torch.float64)

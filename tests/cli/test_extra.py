@@ -15,6 +15,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 IMPORTED = {"scikit-learn": "sklearn"}  # where it is not the name of the package
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["cyclopts", "jinja2"])
 def test_a_missing_library_is_one_line_and_status_1(missing, tmp_path):
     module, _, name = PROJECT["scripts"]["ergodax"].partition(":")

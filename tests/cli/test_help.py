@@ -91,12 +91,14 @@ def test_an_unknown_command_is_wrong_use(ergodax):
     assert code == 2 and out == "" and "sample" in err
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module():
     command = [sys.executable, "-m", "ergodax"]
     done = subprocess.run([*command, "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and re.match(r"\d+\.\d+\.\d+", done.stdout)
 
 
+@pytest.mark.slow
 def test_the_help_waits_for_nothing_heavy():
     """The commands of the package import what they need when they run."""
     modules = ", ".join(f"ergodax.cli.{name}" for name in ("advise", "infer", "launch", "verify"))

@@ -73,6 +73,7 @@ def test_linear_regression_is_told_in_the_users_units(frame, linear):
     assert facts["components"]["residual sd"]["mean"] == pytest.approx(sd, rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_reference_agrees(linear):
     facts = json.loads((linear[1] / "facts.json").read_text())
     # Four components, z = 5 and the 0.05 sd that was asked for.

@@ -78,11 +78,16 @@ def test_a_recipe_by_name_is_proved(verify):
     assert facts["relative_residual"] < 1e-12 and facts["worst_point"].keys() >= {"position[0]"}
 
 
+@pytest.mark.slow
 def test_a_wrong_correction_is_refuted_and_named(verify, model, tmp_path):
     where = ["--target", f"{model}:round", "--position", "-0.5", "0.5", "--output", tmp_path]
     code, out, err = verify("recipe", f"{model}:half", *where)
     assert code == 1, err
-    assert "REFUTED" in out and "fault: Gamma is wrong" in out and "64 of 64" in out
+    assert (
+        "REFUTED" in out
+        and "fault: Gamma is wrong" in out
+        and "at 64 of them" in " ".join(out.split())
+    )
     names = {"picture.png", "facts.json", "report.html"}
     assert {path.name for path in tmp_path.iterdir()} == names
     facts = json.loads((tmp_path / "facts.json").read_text())
@@ -102,6 +107,7 @@ def test_gradient_noise_needs_friction(verify):
     assert code == 1 and "no friction" in json.loads(out)["mended_by"]["fault"]
 
 
+@pytest.mark.slow
 def test_a_kernel_is_consistent_or_refuted(verify, model, tmp_path):
     """A false alarm has probability 1e-6 a report; that at T = 3 is 5 standard errors beyond it."""
     target = ["--target", f"{model}:well"]
@@ -118,6 +124,7 @@ def test_a_kernel_is_consistent_or_refuted(verify, model, tmp_path):
     assert "data:image/png" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_too_few_draws_are_inconclusive(verify):
     draws = ["--num-draws", "1024", "--tolerance", "1e-3"]
     code, out, _ = verify("kernel", "langevin", *draws)
@@ -187,6 +194,7 @@ def test_a_file_sees_its_neighbours_and_is_run_once(verify, tmp_path):
     assert code == 2 and out == "run\n" and "It must be an ex.Recipe" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", subjects.SAMPLERS)
 def test_samplers_by_name_are_made(name, key):
     subject = subjects.kernel_of(name, "banana", 1.0, 0.0, None)

@@ -13,8 +13,8 @@ from jax.sharding import AxisType, Mesh
 import ergodax as ex
 from ergodax.cluster.meshes import mesh
 from ergodax.driver import executor
-from ergodax.driver.clock import Clock
 from ergodax.driver.executor import Executor
+from ergodax.driver.progress import Clock
 from ergodax.gradient.sharded import Stratified
 
 pytestmark = pytest.mark.skipif(jax.device_count() != 4, reason="run by test_devices.py")

@@ -13,7 +13,7 @@ import numpy as np
 import ergodax as ex
 from ergodax import distributed
 from ergodax.cluster.meshes import mesh
-from ergodax.driver.clock import Clock
+from ergodax.driver.progress import Clock
 from ergodax.gradient.sharded import Stratified
 
 D, N = 3, 41

@@ -11,7 +11,6 @@ from experiments import measured
 from experiments.ma_chen_fox_2015 import figure2, line, samplers
 from experiments.ma_chen_fox_2015 import singular_metric as singular
 from experiments.ma_chen_fox_2015.line import Line
-from law import transfer
 
 FALSE_ALARM = 1e-6
 NORMAL, WELL = line.CASES
@@ -146,10 +145,13 @@ def test_a_bin_without_draws_is_an_infinite_divergence():
 
 def limit_of_second_moment(name, noise):
     """E x^2 extrapolated from the exact laws of the chains at h = 0.1 and 0.05."""
-    axes = [transfer.Axis(5.5, 65), transfer.Axis(5.5, 65)]
+    axes = [ex.verify.Axis(-5.5, 5.5, 65), ex.verify.Axis(-5.5, 5.5, 65)]
     kernel = samplers.samplers(samplers.noisy(NORMAL.target, noise), NORMAL.offset)[name]
-    laws = [transfer.stationary(kernel(h), axes, num_nodes=6, order=6) for h in (0.1, 0.05)]
-    coarse, fine = (law.mean(lambda x, r: x**2) for law in laws)
+    laws = [
+        ex.verify.stationary_law(kernel(h), np.zeros(1), grid=axes, num_nodes=6, order=6)
+        for h in (0.1, 0.05)
+    ]
+    coarse, fine = (law.mean(lambda z: z[0] ** 2) for law in laws)
     return 2.0 * fine - coarse
 
 

@@ -84,6 +84,7 @@ def test_a_file_that_is_not_there_is_named_with_what_to_pass(monkeypatch, capsys
     assert "no such file: none.npz" in err and "Pass --data FILE: an .npz file of x_train" in err
 
 
+@pytest.mark.slow
 def test_the_module_runs_from_the_root():
     command = [sys.executable, "-m", "experiments", "bias", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

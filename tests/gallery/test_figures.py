@@ -13,6 +13,8 @@ from gallery.figures import brownian, fokker_planck, langevin, recipe, sgld, tab
 
 pytestmark = pytest.mark.slow
 
+pytestmark = pytest.mark.slow
+
 BAND = stats.norm.isf(0.5e-7)
 MANY = sgld.CHAINS * sgld.STEPS
 

@@ -56,6 +56,11 @@ def start(kernel: ex.Kernel, position) -> ex.State:
         return kernel.init(key(), jax.tree.map(jnp.asarray, position))
 
 
+def has_momentum(kernel: ex.Kernel) -> bool:
+    """Whether the kernel's states have a momentum."""
+    return "momentum" in jax.eval_shape(lambda x: start(kernel, x), jnp.zeros(1)).auxiliary
+
+
 def scaled_by(factor: float) -> Callable:
     """A fault: all the noise of a step multiplied by `factor`."""
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from ergodax.verify.stationary_law import DealtStep
 
 from . import normals
-from .transfer import has_momentum, placed
 
 
 def stepping(kernel: ex.Kernel, d: int) -> tuple[Callable, int]:
@@ -30,15 +30,8 @@ def stepping(kernel: ex.Kernel, d: int) -> tuple[Callable, int]:
     Returns:
         The function, and how many normal numbers it takes.
     """
-
-    @jax.jit
-    def step(z, numbers):
-        state = placed(kernel, z[:d], z[d:])
-        with normals.dealt(numbers):
-            new, _ = kernel.step(normals.key(), state)
-        return jnp.concatenate([new.position, *new.auxiliary.values()])
-
-    return step, normals.count(kernel, normals.start(kernel, jnp.zeros(d)))
+    dealt = DealtStep(kernel, jnp.zeros(d), kept=False)
+    return jax.jit(lambda z, numbers: dealt(normals.key(), z, numbers)), dealt.count
 
 
 def with_jacobian(function: Callable, x) -> tuple:
@@ -69,7 +62,7 @@ def residuals(kernel, energy, h, t, dimension):
         t: the temperature.
         dimension: of z.
     """
-    steps = stepping(kernel, dimension // 2 if has_momentum(kernel) else dimension)
+    steps = stepping(kernel, dimension // 2 if normals.has_momentum(kernel) else dimension)
 
     def dynamics(z):
         mean, covariance = moments(*steps, z)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.diagnostics.coupling import Coupled
+from ergodax.diagnostics.bias import Coupled
 
 FALSE_ALARM = 5.0  # standard errors: 6e-7 a comparison
 PRECISION = np.array([[2.0, 0.5], [0.5, 1.0]])

@@ -13,11 +13,11 @@ import pytest
 from scipy.optimize import root_scalar
 
 import ergodax as ex
-from ergodax.sampler.ccadl import ccadl
+from ergodax.sampler.thermostat import ccadl
+from ergodax.verify import Axis, stationary_law
 
-from . import affine, normals, sampled, theory, transfer
+from . import normals, sampled, theory
 from .problems import line
-from .transfer import Axis
 
 # --- The equation ----------------------------------------------------------------------------
 
@@ -126,17 +126,19 @@ class Held(ex.Kernel):
     zeta: Any
 
     def init(self, key, position):
-        return self.hold(self.kernel.init(key, position), 0.0)
+        return self.shown(self.kernel.init(key, position))
 
-    def hold(self, state, zeta):
-        like = state.auxiliary["thermostat"]
-        return eqx.tree_at(
-            lambda s: s.auxiliary["thermostat"], state, jnp.asarray(zeta, like.dtype)
-        )
+    def shown(self, state):
+        auxiliary = {"momentum": state.auxiliary["momentum"]}
+        return ex.State(state.position, auxiliary, state.gradient, state.estimate, state.step)
 
     def step(self, key, state):
-        new, info = self.kernel.step(key, self.hold(state, self.zeta))
-        return self.hold(new, 0.0), info
+        zeta = jnp.asarray(self.zeta, state.position.dtype)
+        auxiliary = {**state.auxiliary, "thermostat": zeta}
+        new, info = self.kernel.step(
+            key, ex.State(state.position, auxiliary, state.gradient, state.estimate, state.step)
+        )
+        return self.shown(new), info
 
 
 def held(make, gradient, h, zeta):
@@ -178,7 +180,7 @@ MAKERS = {  # the last is BADODAB but for where a step begins
 def on_a_gaussian(name, h, s2):
     """The resting zeta and Var x on N(0, 1) with noise s2."""
     gradient = ex.NoisyGradient(line(), s2)
-    law = lambda zeta: affine.stationary(  # noqa: E731
+    law = lambda zeta: stationary_law(  # noqa: E731
         held(MAKERS[name], gradient, h, zeta), np.zeros(1)
     )
     zeta = heavy(lambda zeta: law(zeta).cov("momentum")[0, 0], name == "euler", h)
@@ -228,7 +230,7 @@ def test_sgnht_absorbs_an_even_noise_on_a_gaussian(h, x64):
 # --- The double well, with noise that depends on the position --------------------------------
 
 FOURTH = 2.04179729648716  # E x^4 for U = (x^2 - 1)^2 / 4
-PHASE = [Axis(3.4, 49), Axis(6.5, 45)]
+PHASE = [Axis(-3.4, 3.4, 49), Axis(-6.5, 6.5, 45)]
 
 
 def noisy(loudness=1.0):
@@ -240,10 +242,12 @@ def bias_on_the_double_well(name, gradient, h, high=1.1):
     """Of E x^4 where a heavy thermostat stands still: by interpolation of zeta in [1, high]."""
 
     def at(zeta):
-        law = transfer.stationary(held(MAKERS[name], gradient, h, zeta), PHASE, num_nodes=7)
-        r2 = law.mean(lambda x, r: r**2)
+        law = stationary_law(
+            held(MAKERS[name], gradient, h, zeta), np.zeros(1), grid=PHASE, num_nodes=7
+        )
+        r2 = law.mean(lambda z: z[1] ** 2)
         seen = seen_by_the_thermostat(name == "euler", r2, h, zeta)
-        return seen - 1.0, law.mean(lambda x, r: x**4)
+        return seen - 1.0, law.mean(lambda z: z[0] ** 4)
 
     (hot, a), (cold, b) = at(1.0), at(high)
     return a + hot / (hot - cold) * (b - a) - FOURTH

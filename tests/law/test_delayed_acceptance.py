@@ -17,7 +17,7 @@ from .logistic_posterior import assert_posterior, problem
 pytestmark = pytest.mark.slow
 
 P = problem()
-DELAYED = sys.modules["ergodax.exact.delayed_acceptance"].DelayedAcceptance
+DELAYED = sys.modules[ex.exact.delayed_acceptance.__module__].DelayedAcceptance
 
 
 def potential(x):

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.verify import Axis, stationary_law
 
-from . import faults, normals, transfer
+from . import faults, normals
 from .test_orders import exact, noisy
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-AXES = {1: [transfer.Axis(3.4, 201)], 2: [transfer.Axis(3.4, 65), transfer.Axis(6.5, 65)]}
+AXES = {1: [Axis(-3.4, 3.4, 201)], 2: [Axis(-3.4, 3.4, 65), Axis(-6.5, 6.5, 65)]}
 
 KNOWN = [  # scheme, kernel, E x^2, E x^4, E r^2
     ("SGLD .05", lambda: ex.sgld(exact(), 0.05), 1.030023183, 2.092448000, None),
@@ -58,12 +59,12 @@ KNOWN = [  # scheme, kernel, E x^2, E x^4, E r^2
 
 
 def assert_moments(kernel, known):
-    dimension = 2 if transfer.has_momentum(kernel) else 1
-    law = transfer.stationary(kernel, AXES[dimension], num_nodes=8)
+    dimension = 2 if normals.has_momentum(kernel) else 1
+    law = stationary_law(kernel, np.zeros(1), grid=AXES[dimension], num_nodes=8)
     measured = [
-        law.mean(lambda x, *r: x**2),
-        law.mean(lambda x, *r: x**4),
-        law.mean(lambda x, *r: r[0] ** 2 if r else x),
+        law.mean(lambda z: z[0] ** 2),
+        law.mean(lambda z: z[0] ** 4),
+        law.mean(lambda z: z[1] ** 2 if dimension == 2 else z[0]),
     ]
     for value, expected in zip(measured, known, strict=True):
         if expected is not None:
@@ -80,9 +81,9 @@ def test_known_moments(kernel, known):
 def test_the_well_with_the_higher_barrier():
     """U = x^4 - 2 x^2 under SGLD."""
     kernel = ex.sgld(ex.FullGradient(ex.targets.double_well(1.0)), 0.01)
-    law = transfer.stationary(kernel, [transfer.Axis(2.6, 201)])
-    np.testing.assert_allclose(law.mean(lambda x: x**2), 0.825814088, atol=1e-6)
-    np.testing.assert_allclose(law.mean(lambda x: x**4), 1.083827834, atol=1e-6)
+    law = stationary_law(kernel, np.zeros(1), grid=Axis(-2.6, 2.6, 201))
+    np.testing.assert_allclose(law.mean(lambda x: x[0] ** 2), 0.825814088, atol=1e-6)
+    np.testing.assert_allclose(law.mean(lambda x: x[0] ** 4), 1.083827834, atol=1e-6)
 
 
 FAULTS = {

@@ -15,10 +15,11 @@ import pytest
 
 import ergodax as ex
 from ergodax.data import Batching
-from ergodax.gradient.score_covariance import ScoreCovariance
+from ergodax.gradient.covariance import ScoreCovariance
+from ergodax.verify import stationary_law
+from ergodax.verify.stationary_law import DealtStep
 
-from . import affine, batches, faults, normals
-from .transfer import placed
+from . import batches, faults, normals, theory
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -90,15 +91,8 @@ def moments(kernel_on, problem, replace, *, momentum=False):
         return kernel_on(ex.Minibatch(problem.posterior, 2, batching=scheme))
 
     def after(rows, z):
-        here = kernel(rows)
-        state = placed(here, z[:d], z[d:])
-
-        def step(numbers):
-            with normals.dealt(numbers):
-                new, _ = here.step(normals.key(), state)
-            return jnp.concatenate([new.position, *new.auxiliary.values()])
-
-        zero = jnp.zeros(normals.count(here, state))
+        dealt = DealtStep(kernel(rows), z[:d], kept=False)
+        step, zero = lambda xi: dealt(normals.key(), z, xi), jnp.zeros(dealt.count)
         root = jax.jacfwd(step)(zero)
         return monomials(step(zero), root @ root.T)
 
@@ -192,7 +186,7 @@ def test_a_wrong_factor_is_rejected(name):
 @pytest.mark.parametrize("structure", ["diagonal", "scalar"])
 def test_what_a_structure_leaves_out_is_seen(structure):
     _, covariance = moments(sgld(PLANE, structure=structure, rows="all"), PLANE, False)
-    affine.assert_covariance(covariance, PLANE.clean, 0.1)
+    theory.assert_covariance(covariance, PLANE.clean, 0.1)
     assert np.abs(covariance / PLANE.clean - 1.0).max() > 1e-4
 
 
@@ -208,7 +202,7 @@ def test_compensated_sghmc_has_the_moments_of_the_exact_gradient(problem, struct
     h = 0.3 * problem.step_size**0.5
     options: dict[str, Any] = {"friction": 8.0, "mass": 1.5, "temperature": 0.7}
     exact = ex.sghmc(ex.FullGradient(problem.posterior), h, **options)
-    clean = affine.stationary(exact, problem.mean).cov()
+    clean = stationary_law(exact, problem.mean).cov()
 
     def law(compensate):
         def kernel(gradient):
@@ -219,6 +213,6 @@ def test_compensated_sghmc_has_the_moments_of_the_exact_gradient(problem, struct
 
     mean, covariance = law(True)
     np.testing.assert_allclose(mean, problem.mean, rtol=1e-7)
-    affine.assert_covariance(covariance, clean, 1e-9)
+    theory.assert_covariance(covariance, clean, 1e-9)
     _, heated = law(False)
     assert np.abs(heated - clean).max() > 1e-3 * np.abs(clean).max()

@@ -16,15 +16,14 @@ import pytest
 from scipy import stats
 
 import ergodax as ex
-from ergodax.exact import bright
-from ergodax.exact.lower_bound import Excess
+from ergodax.exact.firefly import Excess
 
 from . import faults, sampled
 from .logistic_posterior import assert_posterior, log_likelihood, log_prior, problem, simulated
 
 P = problem()
 # ergodax.exact.firefly is also the name of the function.
-FIREFLY = sys.modules["ergodax.exact.firefly"]
+FIREFLY = sys.modules[ex.exact.firefly.__module__]
 
 
 def bound(p=P, **options):
@@ -40,7 +39,7 @@ def small(n):
 
 def places(rows, n):
     """These rows as the kernel holds them."""
-    return jnp.array(sorted(rows) + [n] * (bright.BLOCK - len(rows)), jnp.int32)
+    return jnp.array(sorted(rows) + [n] * (FIREFLY.BLOCK - len(rows)), jnp.int32)
 
 
 def subsets(n):
@@ -78,18 +77,18 @@ def acceptances(n, probability):
     Found by bisecting for the uniform number at which the code changes its mind.
     """
     excess, w = small(n)
-    everyone = (jnp.uint32(n + 1), jnp.arange(bright.BLOCK, dtype=jnp.int32).clip(0, n))
+    everyone = (jnp.uint32(n + 1), jnp.arange(FIREFLY.BLOCK, dtype=jnp.int32).clip(0, n))
 
     @jax.jit
     def outcomes(u):
         """Of all rows bright and all rows dark, which change, if every test meets u[row]."""
-        dealt = jnp.zeros(bright.BLOCK).at[:n].set(u)
+        dealt = jnp.zeros(FIREFLY.BLOCK).at[:n].set(u)
         with (
             mock.patch.object(jax.random, "uniform", lambda *_: dealt),
-            mock.patch.object(bright, "successes", lambda *_: everyone),
+            mock.patch.object(FIREFLY, "successes", lambda *_: everyone),
         ):
             flips = [
-                bright.flip(jax.random.key(0), excess, w, places(rows, n), probability).bright
+                FIREFLY.flip(jax.random.key(0), excess, w, places(rows, n), probability).bright
                 for rows in (range(n), ())
             ]
         now = [jnp.isin(jnp.arange(n, dtype=jnp.int32), f) for f in flips]
@@ -127,7 +126,7 @@ def test_rows_are_proposed_independently(n, q, key):
         def one(carry):
             key, passed, hits = carry
             key, use = jax.random.split(key)
-            passed, rows = bright.successes(use, passed, jnp.float32(q), n)
+            passed, rows = FIREFLY.successes(use, passed, jnp.float32(q), n)
             return key, passed, hits.at[rows].set(True, mode="drop")
 
         begin = (key, jnp.uint32(0), jnp.zeros(n, bool))
@@ -169,11 +168,11 @@ def without_the_bounds(excess, rows, position):
 @contextlib.contextmanager
 def without_the_asymmetry():
     """Acceptances as if both proposals were as likely; dark rows still get one in ten."""
-    flip, successes = FIREFLY.flip, bright.successes
+    flip, successes = FIREFLY.flip, FIREFLY.successes
     tenth, one = jnp.float32(0.1), jnp.float32(1.0)
     with (
         mock.patch.object(FIREFLY, "flip", lambda *a: flip(*a[:-1], one)),
-        mock.patch.object(bright, "successes", lambda k, done, _, n: successes(k, done, tenth, n)),
+        mock.patch.object(FIREFLY, "successes", lambda k, done, _, n: successes(k, done, tenth, n)),
     ):
         yield
 
@@ -232,6 +231,7 @@ def expected_bright(n, **options):
     return np.mean([count(jnp.asarray(w)) for w in draws])
 
 
+@pytest.mark.slow
 def test_bounds_that_touch_at_the_mode_leave_few_rows_bright_whatever_their_number(x64):
     tuned = [expected_bright(n, tuned=True) for n in (1_000, 10_000, 100_000)]
     untuned = [expected_bright(n, tuned=False) for n in (1_000, 10_000, 100_000)]

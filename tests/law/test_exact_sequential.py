@@ -3,8 +3,6 @@
 Numbers compared by sampling: 17.
 """
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,16 +11,15 @@ from scipy import stats
 
 import ergodax as ex
 from ergodax.data.permutation import Permutation
-from ergodax.exact.inequality import INEQUALITIES
+from ergodax.exact.confidence import INEQUALITIES, Concentration, StudentTest
+from ergodax.exact.sequential import TaylorProxy
 
 from . import faults
 from .logistic_posterior import assert_posterior, problem
 
 P = problem()
 LARGE = problem(2_000)
-CONFIDENCE = sys.modules["ergodax.exact.confidence"].Concentration
-STUDENT = sys.modules["ergodax.exact.austerity"].StudentTest
-RIGHT = CONFIDENCE.distance
+RIGHT = Concentration.distance
 
 
 def confidence(p=P, **options):
@@ -60,7 +57,7 @@ def test_decisions_are_wrong_with_probability_delta_at_most(inequality, key):
 
 def test_an_inequality_that_is_too_bold_is_wrong_too_often(key):
     bold = confidence(LARGE, delta=0.05)
-    with faults.replacing(CONFIDENCE, "distance", lambda *a: 0.01 * RIGHT(*a))():
+    with faults.replacing(Concentration, "distance", lambda *a: 0.01 * RIGHT(*a))():
         wrong, _ = wrong_decisions(bold, key, 0.1)
     assert wrong > stats.binom.isf(1e-6, 2_000, 0.05) / 2_000
 
@@ -81,11 +78,11 @@ def test_the_law_is_the_posterior_within_the_resolution(name, key):
 
 BUILD = {**CONFIDENT, "few rows": lambda: austerity(batch_size=8)}
 FAULTS = {
-    "decides too early": ("plain", CONFIDENCE, "distance", lambda *a: 0.01 * RIGHT(*a)),
-    "t-test too early": ("few rows", STUDENT, "distance", lambda *a: jnp.float32(0.0)),
+    "decides too early": ("plain", Concentration, "distance", lambda *a: 0.01 * RIGHT(*a)),
+    "t-test too early": ("few rows", StudentTest, "distance", lambda *a: jnp.float32(0.0)),
     "proxies not added back": (
         "proxies",
-        sys.modules["ergodax.exact.proxy"].TaylorProxy,
+        TaylorProxy,
         "total",
         lambda *a: jnp.float32(0.0),
     ),

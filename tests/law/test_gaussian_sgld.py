@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.verify import stationary_law
 
-from . import affine, faults, normals, theory
+from . import faults, normals, theory
 from .problems import KINDS, line, problem
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -37,8 +38,8 @@ def test_sgld_has_the_closed_form_law(d, mass):
     for t, fraction in SETTINGS:
         h = fraction * 2.0 / p.modes.k.max()
         for noise in (0.0, 1.0):
-            law = affine.stationary(kernel_of(p, t, h, noise), p.centre)
-            affine.assert_covariance(law.cov(), expected(p, t, h, noise))
+            law = stationary_law(kernel_of(p, t, h, noise), p.centre)
+            theory.assert_covariance(law.cov(), expected(p, t, h, noise))
             np.testing.assert_allclose(law.mean, p.centre, atol=1e-9)
 
 
@@ -48,8 +49,8 @@ def test_compensated_sgld_has_the_law_of_the_exact_gradient(d, mass):
     for t, fraction in SETTINGS:
         h = fraction * 2.0 / p.modes.k.max()
         noise = 0.9 * 2.0 * t / (h * p.s2.max())  # nearly all that is injected
-        law = affine.stationary(kernel_of(p, t, h, noise, compensate=True), p.centre)
-        affine.assert_covariance(law.cov(), expected(p, t, h, 0.0))
+        law = stationary_law(kernel_of(p, t, h, noise, compensate=True), p.centre)
+        theory.assert_covariance(law.cov(), expected(p, t, h, 0.0))
 
 
 NUMBERS = [  # k, T, h, V, compensated, variance
@@ -64,14 +65,14 @@ NUMBERS = [  # k, T, h, V, compensated, variance
 def test_known_numbers(k, t, h, v, compensate, variance):
     gradient = ex.NoisyGradient(line(1.0 / k), v)
     kernel = ex.sgld(gradient, h, temperature=t, compensate=compensate)
-    law = affine.stationary(kernel, np.zeros(1))
+    law = stationary_law(kernel, np.zeros(1))
     np.testing.assert_allclose(law.cov(), variance, atol=2e-10)
 
 
 def test_known_matrix():
     precision = np.array([[2.0, 0.5], [0.5, 1.0]])
     target = ex.targets.gaussian(np.zeros(2), np.linalg.inv(precision))
-    law = affine.stationary(ex.sgld(ex.FullGradient(target), 0.3), np.zeros(2))
+    law = stationary_law(ex.sgld(ex.FullGradient(target), 0.3), np.zeros(2))
     known = [[0.7877594304, -0.2666262687], [-0.2666262687, 1.3210119679]]
     np.testing.assert_allclose(law.cov(), known, atol=2e-10)
 
@@ -91,7 +92,7 @@ def test_irreversible_langevin():
     clean = [[1.0137365781, -0.0001022687], [-0.0001022687, 0.2582972426]]
     noisy = [[1.0503524144, 0.0086546865], [0.0086546865, 0.2688179832]]
     for noise, known in ((0.0, clean), (1.0, noisy)):
-        law = affine.stationary(irreversible(noise), np.zeros(2))
+        law = stationary_law(irreversible(noise), np.zeros(2))
         np.testing.assert_allclose(law.cov(), known, atol=2e-10)
 
 
@@ -107,14 +108,14 @@ def test_a_planted_fault_is_rejected(fault):
     p, t = problem(2, "matrix"), 4.0
     h = 0.2 / p.modes.k.max()
     kernel = faults.Planted(kernel_of(p, t, h, 0.0), FAULTS[fault](h, t))
-    law = affine.stationary(kernel, p.centre)
+    law = stationary_law(kernel, p.centre)
     with pytest.raises(AssertionError, match="Not equal"):
-        affine.assert_covariance(law.cov(), expected(p, t, h, 0.0))
+        theory.assert_covariance(law.cov(), expected(p, t, h, 0.0))
 
 
 def test_noise_left_uncompensated_is_rejected():
     p, t = problem(2, "matrix"), 1.0
     h = 0.2 / p.modes.k.max()
-    law = affine.stationary(kernel_of(p, t, h, 1.0), p.centre)
+    law = stationary_law(kernel_of(p, t, h, 1.0), p.centre)
     with pytest.raises(AssertionError, match="Not equal"):
-        affine.assert_covariance(law.cov(), expected(p, t, h, 0.0))
+        theory.assert_covariance(law.cov(), expected(p, t, h, 0.0))

@@ -10,8 +10,9 @@ import pytest
 
 import ergodax as ex
 from ergodax.integrator import flows
+from ergodax.verify import stationary_law
 
-from . import affine, faults, letters, normals, theory
+from . import faults, letters, normals, theory
 from .problems import KINDS, SETTINGS, line, problem
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -25,7 +26,7 @@ def kernel_of(p, scheme, t, gamma, h, noise):
 
 
 def assert_law(kernel, p, blocks):
-    law = affine.stationary(kernel, p.centre)
+    law = stationary_law(kernel, p.centre)
     for pair, expected in blocks.items():
         scale = np.abs(blocks["position", "position"]).max() + np.abs(expected).max()
         np.testing.assert_allclose(law.cov(*pair), expected, rtol=0, atol=1e-10 * scale)
@@ -62,7 +63,7 @@ def test_any_string_has_the_law_of_its_letters(scheme):
 def test_mean_is_exact():
     p = problem(2, "matrix")
     kernel = kernel_of(p, "BAOAB", 2.0, 1.0, p.step(0.5), 1.0)
-    law = affine.stationary(kernel, np.zeros(2))
+    law = stationary_law(kernel, np.zeros(2))
     np.testing.assert_allclose(law.mean[law.rows["position"]], p.centre, atol=1e-10)
     np.testing.assert_allclose(law.mean[law.rows["momentum"]], 0.0, atol=1e-10)
 
@@ -82,7 +83,7 @@ NUMBERS = [  # scheme, noise s2, Var x, Cov(x, r), Var r at h = 0.5, k = m = T =
 @pytest.mark.parametrize("scheme, s2, x, cross, r", NUMBERS)
 def test_known_numbers(scheme, s2, x, cross, r):
     gradient = ex.NoisyGradient(line(), s2)
-    law = affine.stationary(ex.langevin(gradient, 0.5, scheme=scheme), np.zeros(1))
+    law = stationary_law(ex.langevin(gradient, 0.5, scheme=scheme), np.zeros(1))
     for (a, b), value in zip(
         [("position",) * 2, ("position", "momentum"), ("momentum",) * 2], (x, cross, r), strict=True
     ):

@@ -8,20 +8,20 @@ import pytest
 from scipy.linalg import solve_discrete_lyapunov
 
 import ergodax as ex
-from ergodax.sampler.msgld import msgld
+from ergodax.sampler.overdamped import msgld
+from ergodax.verify import Axis, stationary_law
 
-from . import affine, transfer
+from . import theory
 from .problems import line, problem
-from .transfer import Axis
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 
 def test_known_number():
     gradient = ex.NoisyGradient(line(), 5.0)
-    law = affine.stationary(msgld(gradient, 0.2), np.zeros(1))
+    law = stationary_law(msgld(gradient, 0.2), np.zeros(1))
     assert law.cov()[0, 0] == pytest.approx(1.1805555556, abs=1e-10)
-    exact = affine.stationary(msgld(gradient, 0.2, form="exact"), np.zeros(1))
+    exact = stationary_law(msgld(gradient, 0.2, form="exact"), np.zeros(1))
     assert exact.cov()[0, 0] == pytest.approx(1.0 / 0.9, abs=1e-10)
 
 
@@ -32,7 +32,7 @@ def noise_of_a_step(form, h, t, v):
 
 
 def covariance(kernel, d):
-    return affine.stationary(kernel, np.zeros(d)).cov()
+    return stationary_law(kernel, np.zeros(d)).cov()
 
 
 @pytest.mark.parametrize("t", [1.0, 0.25])
@@ -42,7 +42,7 @@ def test_gaussian_with_dense_noise(form, t):
     v = p.modes.noise(p.s2)
     kernel = msgld(p.noisy(), h, temperature=t, form=form)
     expected = solve_discrete_lyapunov(np.eye(3) - h * p.precision, noise_of_a_step(form, h, t, v))
-    affine.assert_covariance(covariance(kernel, 3), expected)
+    theory.assert_covariance(covariance(kernel, 3), expected)
 
 
 class Scaled(ex.GradientEstimator):
@@ -72,13 +72,13 @@ def test_a_wrong_factor_of_the_covariance_is_rejected(factor):
         np.eye(3) - h * p.precision, noise_of_a_step("linear", h, 1.0, v)
     )
     with pytest.raises(AssertionError):
-        affine.assert_covariance(covariance(wrong, 3), expected)
+        theory.assert_covariance(covariance(wrong, 3), expected)
 
 
 # --- On the double well, with noise that depends on the position -----------------------------
 
 SECOND = 1.04179729648716  # E x^2 for U = (x^2 - 1)^2 / 4
-GRID = [Axis(3.4, 161)]
+GRID = [Axis(-3.4, 3.4, 161)]
 
 
 def variance(x):
@@ -86,8 +86,8 @@ def variance(x):
 
 
 def moments(kernel):
-    law = transfer.stationary(kernel, GRID)
-    return law.mean(lambda x: x**2), law.mean(lambda x: x**4)
+    law = stationary_law(kernel, np.zeros(1), grid=GRID)
+    return law.mean(lambda x: x[0] ** 2), law.mean(lambda x: x[0] ** 4)
 
 
 def modified(h, form="linear"):

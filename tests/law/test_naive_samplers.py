@@ -8,10 +8,9 @@ import pytest
 
 import ergodax as ex
 from ergodax.sampler.counterexamples import naive_sghmc, naive_sgrhmc
+from ergodax.verify import AffineStep, Axis, affine_step, stationary_law
 
-from . import affine, transfer
 from .problems import line
-from .transfer import Axis
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -27,12 +26,12 @@ def naive(h, noise, **options):
 def test_the_shadow_energy_grows_by_h_squared_v_over_2m(mass):
     """r^2 / 2m + x^2 / 2 - h x r / 2m is conserved by the map, and the noise alone moves it."""
     h, noise = 0.1, 4.0
-    step = affine.linear_step(naive(h, noise, mass=mass, resample_every=None), jnp.zeros(1))
+    step = affine_step(naive(h, noise, mass=mass, resample_every=None), jnp.zeros(1))
     x, r = (int(step.rows[name][0]) for name in ("position", "momentum"))
     shadow = np.full((2, 2), -0.5 * h / mass)
     shadow[x, x], shadow[r, r] = 1.0, 1.0 / mass
     np.testing.assert_allclose(step.matrix.T @ shadow @ step.matrix, shadow, atol=1e-14)
-    growth = 0.5 * np.trace(shadow @ step.noise @ step.noise.T)
+    growth = 0.5 * np.trace(shadow @ step.covariance)
     np.testing.assert_allclose(growth, h**2 * noise / (2.0 * mass), rtol=1e-12)
     np.testing.assert_allclose(step.radius, 1.0, atol=1e-12)
 
@@ -54,13 +53,13 @@ class From(ex.Kernel):
 def resampled_variance(noise, period=10):
     """Var x where momenta are drawn afresh: the stationary law of a whole period."""
     kernel = naive(0.1, noise, resample_every=period)
-    steps = [affine.linear_step(From(kernel, jnp.int32(k)), jnp.zeros(1)) for k in range(period)]
+    steps = [affine_step(From(kernel, jnp.int32(k)), jnp.zeros(1)) for k in range(period)]
     matrix, covariance = np.eye(2), np.zeros((2, 2))
     for step in steps:
         matrix = step.matrix @ matrix
-        covariance = step.matrix @ covariance @ step.matrix.T + step.noise @ step.noise.T
+        covariance = step.matrix @ covariance @ step.matrix.T + step.covariance
     x = steps[0].rows["position"]
-    return affine.solve_discrete_lyapunov(matrix, covariance)[x, x].item()
+    return stationary_law(AffineStep(matrix, covariance)).covariance[x, x].item()
 
 
 @pytest.mark.parametrize(("noise", "expected"), [(4.0, 1.1089787693), (0.0, 0.9442245360)])
@@ -75,8 +74,10 @@ def square(sampler, target, metric, axes, coarsest):
     """E x^2 extrapolated to h = 0 from h, h / 2 and h / 4: the orders h and h^2 removed."""
     gradient, measured = ex.FullGradient(target), []
     for h in (coarsest, coarsest / 2.0, coarsest / 4.0):
-        law = transfer.stationary(sampler(gradient, h, metric), axes, num_nodes=6, order=6)
-        measured.append(law.mean(lambda x, r: x**2))
+        law = stationary_law(
+            sampler(gradient, h, metric), np.zeros(1), grid=axes, num_nodes=6, order=6
+        )
+        measured.append(law.mean(lambda z: z[0] ** 2))
     return np.array([1.0, -6.0, 8.0]) @ measured / 3.0
 
 
@@ -87,7 +88,7 @@ def predicted(potential, metric, power):
     return weights @ x**2 / weights.sum()
 
 
-PHASE = [Axis(5.5, 65), Axis(5.5, 65)]
+PHASE = [Axis(-5.5, 5.5, 65), Axis(-5.5, 5.5, 65)]
 
 
 def test_on_a_normal_the_naive_law_is_exp_minus_u_over_s():
@@ -103,7 +104,7 @@ def test_on_a_normal_the_naive_law_is_exp_minus_u_over_s():
     np.testing.assert_allclose(measured, [known, 1.0], atol=1e-3)
 
 
-WELL = [Axis(2.7, 97), Axis(5.5, 65)]
+WELL = [Axis(-2.7, 2.7, 97), Axis(-5.5, 5.5, 65)]
 
 
 @pytest.mark.parametrize(("shift", "known"), [(1.5, 0.838250471968), (2.0, 0.834694187229)])

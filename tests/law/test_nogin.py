@@ -15,11 +15,12 @@ from scipy.linalg import expm
 
 import ergodax as ex
 from ergodax import tree
-from ergodax.sampler.nogin import nogin
+from ergodax.sampler.underdamped import nogin
+from ergodax.verify import Axis, affine_step, stationary_law
+from ergodax.verify.stationary_law import DealtStep
 
-from . import affine, transfer
+from . import normals, theory
 from .problems import line
-from .transfer import Axis
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -67,11 +68,11 @@ class Setting(NamedTuple):
 
 
 def assert_exact(kernel, p: Setting, h: float, t: float):
-    law = affine.stationary(kernel, np.zeros(len(p.spread)))
+    law = stationary_law(kernel, np.zeros(len(p.spread)))
     inverse = np.linalg.inv(p.mass)
     shadow = inverse - 0.25 * h**2 * inverse @ np.linalg.inv(p.spread) @ inverse
-    affine.assert_covariance(law.cov(), t * p.spread)
-    affine.assert_covariance(law.cov("momentum"), t * np.linalg.inv(shadow))
+    theory.assert_covariance(law.cov(), t * p.spread)
+    theory.assert_covariance(law.cov("momentum"), t * np.linalg.inv(shadow))
     np.testing.assert_allclose(law.cov("position", "momentum"), 0.0, atol=1e-10)
     centre = np.arange(1.0, len(p.spread) + 1.0)
     np.testing.assert_allclose(law.mean[law.rows["position"]], centre, atol=1e-10)
@@ -98,8 +99,8 @@ def test_known_numbers():
     noise = np.array([[3.0, -1.0], [-1.0, 2.0]])
     gradient = ex.NoisyGradient(ex.targets.gaussian(np.zeros(2), spread), noise)
     kernel = nogin(gradient, 0.6, 0.7, mass=np.array([[2, 0.4], [0.4, 1]]), temperature=0.5)
-    law = affine.stationary(kernel, np.zeros(2))
-    affine.assert_covariance(law.cov(), 0.5 * spread)
+    law = stationary_law(kernel, np.zeros(2))
+    theory.assert_covariance(law.cov(), 0.5 * spread)
     momentum = [[1.0645473929, 0.1487109905], [0.1487109905, 0.6526458616]]
     np.testing.assert_allclose(law.cov("momentum"), momentum, atol=1e-10)
 
@@ -107,7 +108,7 @@ def test_known_numbers():
 def test_stable_up_to_its_limit_and_no_further():
     p = Setting.of(3)
     for fraction, stable in ((0.999, True), (1.001, False)):
-        step = affine.linear_step(p.kernel(p.step(fraction), 1.0), np.zeros(3))
+        step = affine_step(p.kernel(p.step(fraction), 1.0), np.zeros(3))
         assert (step.radius < 1.0) == stable
 
 
@@ -167,8 +168,8 @@ def published(p: Setting, h: float, t: float, fault: str = "none"):
 def test_the_step_is_that_of_the_paper():
     p, t = Setting.of(3), 1 / 2.7
     h = p.step(0.7)
-    ours = affine.linear_step(p.kernel(h, t), np.zeros(3))
-    theirs = affine.linear_step(published(p, h, t), np.zeros(3))
+    ours = affine_step(p.kernel(h, t), np.zeros(3))
+    theirs = affine_step(published(p, h, t), np.zeros(3))
     for a, b in zip(ours[:3], theirs[:3], strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12 * np.abs(b).max())
 
@@ -208,7 +209,9 @@ def change_of_moments(kernel, h):
     node, mass = np.polynomial.hermite_e.hermegauss(3)  # exact to degree 5 in a step's noise
     nodes = np.stack(np.meshgrid(node, node), axis=-1).reshape(-1, 2)
     joint = weights[:, None] * np.outer(mass, mass).ravel()[None]
-    after = np.asarray(transfer._images(kernel, jnp.asarray(points), jnp.asarray(nodes)))
+    step = DealtStep(kernel, jnp.zeros(1), kept=False)
+    each = jax.vmap(lambda z, xi: step(normals.key(), z, xi), (None, 0))
+    after = np.asarray(jax.jit(jax.vmap(each, (0, None)))(points, nodes))
     mean = lambda f, z: np.sum(joint * f(z[..., 0], z[..., 1])) / joint.sum()  # noqa: E731
     return np.array([mean(f, after) - mean(f, points[:, None]) for f in MIXED])
 
@@ -227,13 +230,13 @@ WELL = {
     0.125: (1.037576914, 2.025262933, 1.008483914),
 }
 FOURTH = 2.04179729648716  # E x^4 for U = (x^2 - 1)^2 / 4
-PHASE = [Axis(3.4, 49), Axis(6.5, 45)]
+PHASE = [Axis(-3.4, 3.4, 49), Axis(-6.5, 6.5, 45)]
 
 
 def on_the_double_well(h):
     kernel = nogin(ex.NoisyGradient(ex.targets.double_well(0.25), variance), h)
-    law = transfer.stationary(kernel, PHASE, num_nodes=7)
-    return [law.mean(moment) for moment in MOMENTS]
+    law = stationary_law(kernel, np.zeros(1), grid=PHASE, num_nodes=7)
+    return [law.mean(lambda z, f=moment: f(*z)) for moment in MOMENTS]
 
 
 @pytest.fixture(scope="module")
@@ -278,8 +281,8 @@ def test_an_unbiased_covariance_from_the_same_batch_keeps_the_order(scale, secon
 
     def bias(h):
         kernel = nogin(OneBatch(line(), scale), h)
-        law = transfer.stationary(kernel, [Axis(6.5, 41), Axis(6.5, 41)], num_nodes=8)
-        return law.mean(lambda x, r: x**2) - 1.0
+        law = stationary_law(kernel, np.zeros(1), grid=2 * [Axis(-6.5, 6.5, 41)], num_nodes=8)
+        return law.mean(lambda z: z[0] ** 2) - 1.0
 
     assert (np.log2(abs(bias(0.2) / bias(0.1))) > 1.9) == second
 
@@ -291,7 +294,7 @@ def friction_of(p: Setting, h: float, t: float, gamma: float = 0.7):
     """What a step of a free particle multiplies its momentum with."""
     free = ex.NoisyGradient(ex.Target(lambda x: 0.0 * jnp.sum(x)), p.given["noise"])
     kernel = nogin(free, h, gamma, mass=p.given["mass"], temperature=t)
-    step = affine.linear_step(kernel, np.zeros(len(p.spread)))
+    step = affine_step(kernel, np.zeros(len(p.spread)))
     return step.matrix[np.ix_(step.rows["momentum"], step.rows["momentum"])]
 
 
@@ -315,8 +318,8 @@ def test_no_noise_makes_the_kick_unstable(size):
     values = np.linalg.eigvals(friction_of(loud, 0.5, 1 / 2.7))
     assert np.all(np.abs(np.imag(values)) < 1e-12) and np.all(np.abs(values) < 1.0)
     h = p.step(0.9)
-    law = affine.stationary(loud.kernel(h, 1 / 2.7), np.zeros(3))
-    affine.assert_covariance(law.cov(), p.spread / 2.7, 1e-4)
+    law = stationary_law(loud.kernel(h, 1 / 2.7), np.zeros(3))
+    theory.assert_covariance(law.cov(), p.spread / 2.7, 1e-4)
 
 
 AUTOCORRELATION = [(0.5, 6.0, 35.5783958), (0.25, 20.0, 399.842438), (1.0, 8.0, 63.9530906)]
@@ -329,7 +332,7 @@ def test_autocorrelation_of_the_slow_mode(h, c, known):
     About c^2 whatever h: the noise alone sets how far a step of x can lead.
     """
     kernel = nogin(ex.NoisyGradient(line(), c**2), h, 0.0)
-    values = np.linalg.eigvals(affine.linear_step(kernel, np.zeros(1)).matrix)
+    values = np.linalg.eigvals(affine_step(kernel, np.zeros(1)).matrix)
     largest = np.max(np.real(values))
     root = h * np.sqrt(h**2 * (c**4 + 4.0) - 16.0)
     closed = (8.0 + (c**2 - 2.0) * h**2 + root) / ((c**2 + 2.0) * h**2 - root)

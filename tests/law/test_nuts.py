@@ -8,7 +8,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.target.base import AbstractTarget
-from ergodax.tune.account import error_table
+from ergodax.tune.decisions import error_table
 from ergodax.tune.nuts import THREE_LEAPFROGS, turning_step, warm_up
 
 KEY = jax.random.key(20261121)
@@ -42,6 +42,7 @@ def test_the_rule(adapted, dimension, step):
     assert turning_step(adapted, dimension) == step
 
 
+@pytest.mark.slow
 def test_three_leapfrogs_sample_a_normal_law_and_a_funnel_keeps_its_step():
     starts = jax.random.normal(KEY, (4, DIMENSION))
     normal, funnel = Funnel(0.0), Funnel(1.0)

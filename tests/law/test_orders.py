@@ -1,7 +1,7 @@
 """The order in h of each scheme's stationary bias, measured on the exact discrete law.
 
 BAOAB and ABOBA have no bias of the position on a Gaussian, so the splittings are measured on
-a double well, whose discrete law `transfer` finds on a grid.
+a double well, whose discrete law `stationary_law` finds on a grid.
 """
 
 import jax.numpy as jnp
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.verify import Axis, stationary_law
 
-from . import affine, faults, normals, transfer
+from . import faults, normals
 from .problems import line
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-AXES = {1: [transfer.Axis(3.4, 161)], 2: [transfer.Axis(3.4, 49), transfer.Axis(6.5, 49)]}
+AXES = {1: [Axis(-3.4, 3.4, 161)], 2: [Axis(-3.4, 3.4, 49), Axis(-6.5, 6.5, 49)]}
 FOURTH = 2.04179729648716  # E x^4 for U = (x^2 - 1)^2 / 4
 
 
@@ -61,14 +62,14 @@ def slope(bias, h):
 
 def bias_on_the_double_well(kernel, dimension):
     def bias(h):
-        law = transfer.stationary(kernel(h), AXES[dimension], num_nodes=6, order=6)
-        return law.mean(lambda x, *r: x**4) - FOURTH
+        law = stationary_law(kernel(h), np.zeros(1), grid=AXES[dimension], num_nodes=6, order=6)
+        return law.mean(lambda z: z[0] ** 4) - FOURTH
 
     return bias
 
 
 def bias_on_a_gaussian(kernel):
-    return lambda h: affine.stationary(kernel(h), np.zeros(1)).cov()[0, 0] - 1.0
+    return lambda h: stationary_law(kernel(h), np.zeros(1)).cov()[0, 0] - 1.0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_order_on_a_gaussian(kernel, h, order):
 @pytest.mark.parametrize("scheme", ["BAOAB", "ABOBA", "BAOA"])
 def test_no_bias_of_the_position_on_a_gaussian(scheme):
     kernel = ex.langevin(ex.FullGradient(line()), 1.0, scheme=scheme)
-    assert affine.stationary(kernel, np.zeros(1)).cov()[0, 0] == pytest.approx(1.0, abs=1e-12)
+    assert stationary_law(kernel, np.zeros(1)).cov()[0, 0] == pytest.approx(1.0, abs=1e-12)
 
 
 def test_a_wrong_noise_scale_has_order_zero():

@@ -17,8 +17,9 @@ import pytest
 import ergodax as ex
 from ergodax import tree
 from ergodax.integrator import flows
+from ergodax.verify import Axis, stationary_law
 
-from . import affine, faults, normals, sampled, theory, transfer
+from . import faults, normals, sampled, theory
 from .problems import line
 
 # `ergodax.integrator.euler_maruyama` is the function; its module has the same name.
@@ -29,7 +30,7 @@ EXCHANGE = sys.modules[ex.replica_exchange.__module__]
 def variances(kernel):
     """The exact stationary Var x and Var r."""
     with jax.enable_x64(True):
-        law = affine.stationary(kernel, np.zeros(1))
+        law = stationary_law(kernel, np.zeros(1))
         names = [name for name in ("position", "momentum") if name in law.rows]
         return [law.cov(name)[0, 0] for name in names]
 
@@ -183,13 +184,13 @@ def test_preconditioner_that_follows_the_gradient_has_gamma(x64):
     """
     recipe = ex.Recipe(diffusion=lambda z: {"position": ex.Diagonal(preconditioner(z["position"]))})
     gradient = ex.FullGradient(line())
-    axes = [transfer.Axis(5.5, 301)]
+    axes = [Axis(-5.5, 5.5, 301)]
 
     def variance(fault=None):
         def at(h):
             kernel = ex.euler_maruyama(recipe, gradient, h)
             kernel = kernel if fault is None else faults.Planted(kernel, fault)
-            return transfer.stationary(kernel, axes).mean(lambda x: x**2)
+            return stationary_law(kernel, np.zeros(1), grid=axes).mean(lambda x: x[0] ** 2)
 
         return 2.0 * at(0.01) - at(0.02)
 

@@ -9,23 +9,25 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.verify import Axis, stationary_law
 
-from . import faults, transfer
-from .transfer import Axis
+from . import faults
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def limit(kernel, axes, h, functions, **options):
-    """The moments extrapolated to h = 0."""
-    laws = [transfer.stationary(kernel(step), axes, **options) for step in (h, 0.5 * h)]
-    coarse, fine = (np.array([law.mean(f) for f in functions]) for law in laws)
+def limit(kernel, axes, h, functions, *, size=1, **options):
+    """The moments extrapolated to h = 0; `size` is that of the position."""
+    laws = [
+        stationary_law(kernel(step), np.zeros(size), grid=axes, **options) for step in (h, 0.5 * h)
+    ]
+    coarse, fine = (np.array([law.mean(lambda z, f=f: f(*z)) for f in functions]) for law in laws)
     return 2.0 * fine - coarse
 
 
 def moments(density, axes, functions):
     """The exact moments, by the trapezoid rule on a fine grid."""
-    places = np.meshgrid(*(np.linspace(-a.edge, a.edge, 801) for a in axes), indexing="ij")
+    places = np.meshgrid(*(np.linspace(a.low, a.high, 801) for a in axes), indexing="ij")
     weights = density(*places)
     return np.array([np.sum(weights * f(*places)) for f in functions]) / weights.sum()
 
@@ -41,8 +43,8 @@ def gamma_without_temperature(t):
 
 # --- One dimension: overdamped, D = 1 / (1 + x^2), on a double well ------------------------
 
-LINE = [Axis(4.2, 241)]
-SQUARES = [lambda x: x**2, lambda x: x**4, lambda x: np.exp(-(x**2))]
+LINE = [Axis(-4.2, 4.2, 241)]
+SQUARES = [lambda x: x**2, lambda x: x**4, lambda x: jnp.exp(-(x**2))]
 
 
 def softening(x):
@@ -97,7 +99,7 @@ def test_gamma_without_the_temperature_is_rejected():
 
 # --- Two dimensions: dense D and Q, neither commuting nor symmetric under exchange ---------
 
-PLANE = [Axis(4.6, 57), Axis(5.0, 57)]
+PLANE = [Axis(-4.6, 4.6, 57), Axis(-5.0, 5.0, 57)]
 PAIRS = [lambda x, y: x**2, lambda x, y: x * y, lambda x, y: y**2, lambda x, y: x**2 * y**2]
 
 
@@ -126,7 +128,7 @@ def in_the_plane(t, fault=None):
         right = ex.euler_maruyama(recipe, gradient, h, temperature=t)
         return right if fault is None else faults.Planted(right, fault)
 
-    return limit(kernel, PLANE, 0.05, PAIRS, num_nodes=5, order=6)
+    return limit(kernel, PLANE, 0.05, PAIRS, size=2, num_nodes=5, order=6)
 
 
 def in_the_plane_expected(t):
@@ -150,7 +152,7 @@ def test_in_the_plane_a_planted_fault_is_rejected(fault):
 
 # --- With a momentum: SGRHMC with G^-1 = 3/2 sqrt(U + 1/2) on N(0, 1) ----------------------
 
-PHASE = [Axis(5.5, 65), Axis(5.5, 65)]
+PHASE = [Axis(-5.5, 5.5, 65), Axis(-5.5, 5.5, 65)]
 
 
 def squared_speed(x):

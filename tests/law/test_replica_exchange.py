@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 import ergodax as ex
 from ergodax.kernel import report_step
-from ergodax.sampler import swaps
+from ergodax.sampler.replica_exchange import differences_on, swap_probability
 
 from . import batches, faults, sampled
 
@@ -24,7 +24,7 @@ def acceptance(difference, corrected=True):
     given = jnp.asarray(S2 if corrected else 0.0)
 
     def integrand(e):
-        p = swaps.swap_probability(jnp.asarray(difference + e), given, jnp.asarray(1.0))
+        p = swap_probability(jnp.asarray(difference + e), given, jnp.asarray(1.0))
         return float(p) * stats.norm.pdf(e, scale=np.sqrt(S2))
 
     kink = (0.5 * S2 if corrected else 0.0) - difference
@@ -85,7 +85,7 @@ def inverted(difference, variance, gap):
 
 
 def without_sign(difference, variance, gap):
-    return swaps.swap_probability(-difference, variance, gap)
+    return swap_probability(-difference, variance, gap)
 
 
 def invariance(kernel, temperatures, key, rounds, chains=100_000):
@@ -148,7 +148,7 @@ def test_the_noise_of_a_difference_is_known_without_bias(x64):
     )
     x = jnp.asarray(np.random.default_rng(4).normal(size=(4, 2)))
     rows = batches.every(8, 3, replace=False)
-    each = jax.vmap(lambda r: swaps.differences_on(posterior, x, posterior.data[r]))
+    each = jax.vmap(lambda r: differences_on(posterior, x, posterior.data[r]))
     difference, variance = (np.asarray(a) for a in each(rows))
     exact = -np.diff(np.asarray(jax.vmap(posterior.potential)(x)))
     np.testing.assert_allclose(difference.mean(axis=0), exact, rtol=1e-10)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.sampler.sgfs import sgfs
+from ergodax.sampler.preconditioned import sgfs
+from ergodax.verify import affine_step, stationary_law
 
-from . import affine, faults, normals, sampled
+from . import faults, normals, sampled, theory
 
 N, BATCH = 1000, 50
 WITH, WITHOUT = N * N / BATCH, N * (N - BATCH) / BATCH
@@ -71,8 +72,8 @@ def error(d, factor, h, *, claimed=None, t=1.0, fault=None, matrix=None, **optio
     options.setdefault("preconditioner", D0[:d, :d])
     kernel = sgfs(estimator, h, temperature=t, **options)
     kernel = kernel if fault is None else faults.Planted(kernel, fault)
-    step = affine.linear_step(Forgetful(kernel), CENTRE[:d])
-    covariance = affine.solve_discrete_lyapunov(step.matrix, step.noise @ step.noise.T)
+    step = affine_step(Forgetful(kernel), CENTRE[:d])
+    covariance = stationary_law(step).covariance
     return float(np.abs(covariance @ (N * matrix) / t - np.eye(d)).max())
 
 
@@ -146,10 +147,10 @@ def test_the_temperature_is_not_only_that_of_the_noise(x64):
 def test_for_small_steps_it_is_sgld(x64):
     """The same noise and the same gradients, to first order in h."""
     estimator, start, h = KnownScores(information(3), WITHOUT, WITHOUT), np.zeros(3), 1e-7
-    ours = affine.linear_step(Forgetful(sgfs(estimator, h, preconditioner=D0)), start)
-    theirs = affine.linear_step(ex.sgld(estimator, h, preconditioner=D0), start)
-    affine.assert_covariance(ours.matrix - np.eye(3), theirs.matrix - np.eye(3), 1e-2)
-    affine.assert_covariance(ours.noise @ ours.noise.T, theirs.noise @ theirs.noise.T, 1e-2)
+    ours = affine_step(Forgetful(sgfs(estimator, h, preconditioner=D0)), start)
+    theirs = affine_step(ex.sgld(estimator, h, preconditioner=D0), start)
+    theory.assert_covariance(ours.matrix - np.eye(3), theirs.matrix - np.eye(3), 1e-2)
+    theory.assert_covariance(ours.covariance, theirs.covariance, 1e-2)
 
 
 # --- A real model: the mean of a Gaussian of known covariance -------------------------------

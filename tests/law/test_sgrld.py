@@ -115,7 +115,7 @@ def gradient():
 
 
 def in_the_plane(kernel):
-    return limit(kernel, PLANE, 0.05, PAIRS, num_nodes=5, order=6)
+    return limit(kernel, PLANE, 0.05, PAIRS, size=2, num_nodes=5, order=6)
 
 
 @pytest.mark.parametrize(("metric", "t"), [("dense", 1.0), ("dense", 0.5), ("diagonal", 0.5)])

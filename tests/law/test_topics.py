@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.learn.topics.batches import Batch
+from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.gibbs import expand, rows_needed
-from ergodax.learn.topics.gradient import TopicGradient
-from ergodax.learn.topics.kernels import Reflected, topic_sampler
+from ergodax.learn.topics.sampler import Reflected, TopicGradient, topic_sampler
 
 COUNTS = np.array([0.0, 2.0, 7.0])
 BETA = 1.5
@@ -23,8 +22,7 @@ SIGMAS = 5.5  # two-sided 4e-8, and more than a dozen comparisons
 
 def fed_with(counts):
     """One document, in no more rows than it needs."""
-    words = jnp.arange(len(counts), dtype=jnp.int32)[None]
-    batch = Batch(words, jnp.asarray(np.asarray(counts)[None], jnp.float32))
+    batch = [Document(np.arange(len(counts)), np.asarray(counts, int))]
     return expand(batch, rows_needed(batch))
 
 
@@ -82,6 +80,7 @@ BIAS = np.array([0.003, 0.003, 0.003, 0.05])
 ONE = [("sgrld", 0.005, 1.0), ("sgrhmc", 0.01, 1.0), ("sgld", 0.01, 2.0), ("sghmc", 0.02, 4.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "step_size", "times"), ONE)
 def test_the_posterior_of_one_topic(name, step_size, times, key):
     means, bias = of_one(made(name, step_size), key), times * BIAS
@@ -91,6 +90,7 @@ def test_the_posterior_of_one_topic(name, step_size, times, key):
         assert not agree(means, wrong, bias).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "step_size", "times"), [ONE[0], ONE[3]])
 def test_forgetting_the_scale_of_the_batch_is_seen(name, step_size, times, key):
     means = of_one(made(name, step_size, scale=2.0), key)

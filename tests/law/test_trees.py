@@ -6,8 +6,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import ergodax as ex
+from ergodax.verify import affine_step
 
-from . import affine
 from .problems import problem
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -36,8 +36,8 @@ def test_nested_position_has_the_law_of_the_flat_one(name):
         return vector.potential(ravel_pytree(nested)[0])
 
     v = jnp.asarray(P.modes.noise(P.s2))
-    one = affine.linear_step(KERNELS[name](ex.NoisyGradient(vector, v)), flat)
-    other = affine.linear_step(KERNELS[name](ex.NoisyGradient(ex.Target(potential), v)), NESTED)
+    one = affine_step(KERNELS[name](ex.NoisyGradient(vector, v)), flat)
+    other = affine_step(KERNELS[name](ex.NoisyGradient(ex.Target(potential), v)), NESTED)
     assert one.rows.keys() == other.rows.keys()
     for field in ("matrix", "noise", "shift"):
         np.testing.assert_allclose(getattr(one, field), getattr(other, field), atol=1e-13)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.verify import Axis, stationary_law
 
-from . import batches, normals, transfer
+from . import batches, normals
 from .test_estimated_covariance import LINE, PLANE, moments
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -86,7 +87,7 @@ def test_compensated_sgld_has_the_moments_of_the_exact_gradient(problem, structu
 
 # Curvatures that sum to 1 with the prior's: the posterior is N(0, 1).
 CURVATURES, PRIOR, CENTRE = np.array([0.1, 0.2, 0.6]), 0.1, 0.5
-AXES = [transfer.Axis(6.5, 105), transfer.Axis(6.5, 105)]
+AXES = [Axis(-6.5, 6.5, 105), Axis(-6.5, 6.5, 105)]
 
 
 def standard_normal():
@@ -100,22 +101,12 @@ def noise_variance(x):
     return 1.5 * CURVATURES.var(ddof=1) * jnp.sum((x - CENTRE) ** 2)
 
 
-def stationary(kernels) -> transfer.GridLaw:
+def stationary(kernels):
     """The stationary law of a chain that takes one of the kernels at random in each step."""
-    grid = np.meshgrid(*(axis.places for axis in AXES), indexing="ij")
-    points = np.stack(grid, axis=-1).reshape(-1, 2)
     assert normals.count(kernels[0], normals.start(kernels[0], jnp.zeros(1))) == 1
-    nodes, weights = np.polynomial.hermite_e.hermegauss(8)
-    parts = [
-        transfer._transition(
-            np.asarray(transfer._images(k, jnp.asarray(points), jnp.asarray(nodes)[:, None])),
-            weights / weights.sum() / len(kernels),
-            AXES,
-            8,
-        )
-        for k in kernels
-    ]
-    return transfer.GridLaw(points, transfer._left_eigenvector(sum(parts[1:], parts[0]), points))
+    options = {"grid": AXES, "num_nodes": 8, "lost": 1.0}
+    laws = [stationary_law(kernel, np.zeros(1), **options) for kernel in kernels]
+    return stationary_law(lambda p: np.mean([law.step(p) for law in laws], axis=0), **options)
 
 
 def of_batches(h, covariance):
@@ -136,7 +127,7 @@ def of_batches(h, covariance):
 def errors(kernels):
     """Of the second and fourth moment of the position."""
     law = stationary(kernels)
-    second, fourth = (law.mean(lambda x, r, k=k: x**k) for k in (2, 4))
+    second, fourth = (law.mean(lambda z, k=k: z[0] ** k) for k in (2, 4))
     return abs(second - 1.0), abs(fourth - 3.0)
 
 
@@ -146,11 +137,10 @@ def exact(gradient):
 
 def test_nogin_is_exact_where_noise_of_this_covariance_is_normal():
     """Although it depends on the position."""
-    law = transfer.stationary(
-        ex.nogin(ex.NoisyGradient(standard_normal(), noise_variance), 0.5), AXES, num_nodes=6
-    )
+    kernel = ex.nogin(ex.NoisyGradient(standard_normal(), noise_variance), 0.5)
+    law = stationary_law(kernel, np.zeros(1), grid=AXES, num_nodes=6)
     for power, moment in ((2, 1.0), (4, 3.0)):
-        assert abs(law.mean(lambda x, r, k=power: x**k) - moment) < 2e-6
+        assert abs(law.mean(lambda z, k=power: z[0] ** k) - moment) < 2e-6
 
 
 def test_nogin_with_batches_is_exact_up_to_third_order():

@@ -13,15 +13,15 @@ import pytest
 from scipy.linalg import solve_discrete_lyapunov
 
 import ergodax as ex
-from ergodax.verify import recovery
-from ergodax.verify.curl import curl
+from ergodax.verify import affine_step, stationary_law
+from ergodax.verify.curl import METHODS as METHODS_OF
+from ergodax.verify.curl import Constant, curl
+from ergodax.verify.curl_methods import by_fourier, by_line_integrals, interpolant
 from ergodax.verify.equation import Equation
-from ergodax.verify.fourier import by_fourier
 from ergodax.verify.grid import Axis, mesh, tabulate
-from ergodax.verify.interpolate import interpolant
 from ergodax.verify.table import tabulated
 
-from . import affine
+from . import theory
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -114,20 +114,20 @@ def test_a_chain_with_the_recovered_recipe_has_the_exact_law():
 
     def law(found):
         kernel = ex.euler_maruyama(found.recipe(), target, h, temperature=t)
-        return affine.linear_step(kernel, jnp.zeros(3)), affine.stationary(kernel, jnp.zeros(3))
+        return affine_step(kernel, jnp.zeros(3)), stationary_law(kernel, jnp.zeros(3))
 
     found = curl(*equation, dimension=3, temperature=t)
     step, stationary = law(found)
     np.testing.assert_allclose(step.matrix, np.eye(3) - h * rate, atol=1e-12)
-    np.testing.assert_allclose(step.noise @ step.noise.T, 2 * h * t * diffusion, atol=1e-12)
+    np.testing.assert_allclose(step.covariance, 2 * h * t * diffusion, atol=1e-12)
     np.testing.assert_allclose(stationary.mean, centre, atol=1e-9)
     clean = np.eye(3) - h * rate
     expected = solve_discrete_lyapunov(clean, 2 * h * t * diffusion)
-    affine.assert_covariance(stationary.covariance, expected)
+    theory.assert_covariance(stationary.covariance, expected)
     # A transposed Q has the same density in continuous time, but not at this h.
-    turned = eqx.tree_at(lambda c: c.field, found, recovery.Constant(-jnp.asarray(q)))
+    turned = eqx.tree_at(lambda c: c.field, found, Constant(-jnp.asarray(q)))
     with pytest.raises(AssertionError, match="Not equal"):
-        affine.assert_covariance(law(turned)[1].covariance, expected)
+        theory.assert_covariance(law(turned)[1].covariance, expected)
 
 
 # --- Two dimensions, everything depends on the state ---------------------------------------
@@ -188,7 +188,7 @@ def test_a_reversible_equation_has_no_curl():
 def test_the_moment_of_q():
     """The integral of Q_21 p is 0.7: minus the moments of the current."""
     table = tabulated(Equation(plane()[0], lambda z, v: dense(z) @ v, quartic), SQUARE)
-    moment = recovery.METHODS["fourier"](table)[1, 0].sum() * SQUARE[0].width ** 2
+    moment = METHODS_OF["fourier"](table)[1, 0].sum() * SQUARE[0].width ** 2
     np.testing.assert_allclose(moment, 0.7, atol=1e-10)
 
 
@@ -222,7 +222,7 @@ def test_the_text():
 
 def misprinted(table):
     """The line integrals with the opposite overall sign."""
-    return -recovery.by_line_integrals(table)
+    return -by_line_integrals(table)
 
 
 def transposed(table):
@@ -230,13 +230,13 @@ def transposed(table):
 
 
 def zero_mode_left_out(table):
-    with mock.patch("ergodax.verify.fourier.zero_mode", lambda table: np.zeros((2, 2))):
+    with mock.patch("ergodax.verify.curl_methods.zero_mode", lambda table: np.zeros((2, 2))):
         return by_fourier(table)
 
 
 @pytest.mark.parametrize("wrong", [misprinted, transposed])
 def test_a_wrong_sign_is_refused(wrong):
-    with mock.patch.dict(recovery.METHODS, {"fourier": wrong}):
+    with mock.patch.dict(METHODS_OF, {"fourier": wrong}):
         with pytest.raises(ValueError, match="misses J"):
             curl(*plane(), dimension=2)
 
@@ -268,7 +268,7 @@ def test_the_least_norm_in_three_dimensions_is_two_thirds():
     rate = jnp.asarray(np.eye(3) + SPIN)
     grid = [Axis(-8.0, 8.0, 48)] * 3
     table = tabulated(Equation(lambda z: -rate @ z, lambda z, v: v, lambda z: 0.5 * z @ z), grid)
-    with mock.patch("ergodax.verify.fourier.zero_mode", lambda table: np.zeros((3, 3))):
+    with mock.patch("ergodax.verify.curl_methods.zero_mode", lambda table: np.zeros((3, 3))):
         product = by_fourier(table)
     # The eight centres around the origin.
     middle = (slice(None), slice(None), *(slice(23, 25) for _ in range(3)))

@@ -16,7 +16,7 @@ import ergodax as ex
 from ergodax import tree
 from ergodax.integrator import flows
 from ergodax.kernel import Kernel
-from ergodax.verify import bias
+from ergodax.verify import kernel_report
 from ergodax.verify.kernel import kernel as verify
 
 from . import faults, normals
@@ -242,22 +242,22 @@ H = np.array([0.05, 0.1, 0.2, 0.4])
 
 def biases(columns, error):
     value = np.stack(columns, axis=1)
-    return bias.Bias(value, np.full(value.shape, error))
+    return kernel_report.Bias(value, np.full(value.shape, error))
 
 
 def test_limits_and_orders_of_exact_powers():
     right, wrong = 0.3 * H + 0.2 * H**2, 0.5 + 0.3 * H - 0.1 * H**3
-    value, error = bias.limit(H, biases([right, wrong], 1e-4))
+    value, error = kernel_report.limit(H, biases([right, wrong], 1e-4))
     np.testing.assert_allclose(value, [0.0, 0.5], atol=2e-3)
     assert abs(value[0]) < 5.0 * error[0] and value[1] > 20.0 * error[1]
-    value, error = bias.order(H, biases([0.7 * H, -0.7 * H**2, 0.0 * H], 1e-4))
+    value, error = kernel_report.order(H, biases([0.7 * H, -0.7 * H**2, 0.0 * H], 1e-4))
     np.testing.assert_allclose(value[:2], [1.0, 2.0], atol=1e-6)
     assert np.isnan(value[2]) and np.isnan(error[2])
 
 
 def test_a_curve_far_from_its_limit_is_no_finding():
     """e^(20 h) - 1 vanishes at 0, though a cubic through it does not."""
-    value, error = bias.limit(H, biases([np.expm1(20.0 * H)], 1e-4))
+    value, error = kernel_report.limit(H, biases([np.expm1(20.0 * H)], 1e-4))
     assert abs(value[0]) > 1.0 and abs(value[0]) < 5.0 * error[0]
 
 
@@ -265,7 +265,7 @@ def test_the_standard_errors_of_limits_cover(x64):
     """1,000 noisy curves with the limit 0: the scores are standard normal or smaller."""
     noise = 0.01 * np.random.default_rng(0).normal(size=(4, 1000))
     for curve in (0.0 * H, 0.1 * H, 0.3 * H - 0.5 * H**2):
-        value, error = bias.limit(H, biases(list((curve[:, None] + noise).T), 0.01))
+        value, error = kernel_report.limit(H, biases(list((curve[:, None] + noise).T), 0.01))
         assert np.std(value / error) < 1.15 and abs(np.mean(value / error)) < 0.8
 
 

@@ -1,4 +1,4 @@
-"""Every recipe is proved, every planted fault is refuted, named, and mended."""
+"""Every recipe is proved, every planted fault is refuted, named, and corrected."""
 
 import warnings
 
@@ -191,7 +191,7 @@ CLOSED_FORM = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_counterexample_is_refuted_and_mended(name, x64):
+def test_a_counterexample_is_refuted_and_corrected(name, x64):
     report = ex.verify.recipe(WRONG[name](), BANANA, temperature=T)
     fault = "Gamma is missing" if name in CLOSED_FORM else "Gamma is wrong"
     assert not report.ok and report.relative.max() > 1e-2

@@ -117,3 +117,9 @@ class Modes(NamedTuple):
             ("momentum", "momentum"): mw @ np.diag(r * ones) @ mw.T,
         }
         return {pair: block for pair, block in blocks.items() if np.isfinite(block).all()}
+
+
+def assert_covariance(actual: np.ndarray, expected: np.ndarray, tolerance: float = 1e-10) -> None:
+    """Equal up to `tolerance` of the largest entry."""
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())

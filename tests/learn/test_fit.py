@@ -33,6 +33,7 @@ def found():
     return fit.fit(model, synthetic(500, 2), progress=False, reference=True)
 
 
+@pytest.mark.slow
 def test_the_answer_agrees_with_the_reference(found):
     """Four components, two functionals each; z = 5 leaves 5e-6 for a false alarm."""
     comparison = found.reference.comparison.table
@@ -44,6 +45,7 @@ def test_the_answer_agrees_with_the_reference(found):
     assert np.all(np.abs(comparison["sd_ratio"] - 1) < error + 0.05)
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_is_seen(found):
     """Negative control: the reference of the posterior of half of the rows."""
     half = regression.logistic(synthetic(1000, 1).rows(np.arange(500)), 1.0)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from ergodax.cli import main
-from ergodax.learn.topics import division, runs
+from ergodax.learn.topics import runs, stream
 from ergodax.learn.topics.corpus import Corpus, Document, Vocabulary
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -39,6 +39,7 @@ def articles(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "reuters395_bow.npz").exists(), reason="shared data are not here")
 def test_reuters(monkeypatch, capsys, tmp_path):
     code, out, error = ergodax(
@@ -55,6 +56,7 @@ def test_reuters(monkeypatch, capsys, tmp_path):
     assert [len(words.split()) for words in topics["words"]] == [10] * 4
 
 
+@pytest.mark.slow
 def test_a_second_call_does_not_repeat_finished_runs(monkeypatch, capsys, articles, tmp_path):
     def again(*more):
         code, out, error = ergodax(
@@ -72,6 +74,7 @@ def test_a_second_call_does_not_repeat_finished_runs(monkeypatch, capsys, articl
     assert again("--alpha", 0.2)[1] == 0, "other settings, another run"
 
 
+@pytest.mark.slow
 def test_text_to_topics(monkeypatch, capsys, articles, tmp_path):
     code, out, error = ergodax(
         monkeypatch, capsys, "topics", articles, "--topics", 2, "--documents", 400, "--alpha", 0.1,
@@ -98,16 +101,16 @@ def corpus(number=30):
 
 
 def test_no_document_is_both_learnt_and_judged():
-    parts = division.divide(corpus(), 4, 3, seed=1)
+    parts = stream.divide(corpus(), 4, 3, seed=1)
     assert (len(parts.test), len(parts.validation), parts.num_documents) == (4, 3, 23)
     assert len(parts.left_out) == 7
-    alone = division.divide(corpus(), 4, 0, seed=1)
+    alone = stream.divide(corpus(), 4, 0, seed=1)
     words = [[document.words.tolist() for document in each.test] for each in (parts, alone)]
     assert words[0] == words[1] and parts.left_out > alone.left_out
-    stream = list(parts.stream(46, 1, 0))
+    shuffled = list(parts.stream(46, 1, 0))
     places = [id(document) for document in corpus_documents(parts)]
     held = {id(document) for document in (*parts.test, *parts.validation)}
-    learnt = [id(document) for document in stream]
+    learnt = [id(document) for document in shuffled]
     assert not held & set(learnt) and held <= set(places) and len(learnt) == 46
     again = [id(document) for document in parts.stream(46, 1, 0)]
     assert again == learnt != [id(document) for document in parts.stream(46, 1, 1)]
@@ -120,9 +123,9 @@ def corpus_documents(parts):
 def test_the_files_own_test_documents_come_first():
     own = [Document(np.array([0]), np.array([1]))] * 3
     with_own = Corpus(corpus().read, Vocabulary.numbered(6), 30, lambda: iter(own))
-    parts = division.divide(with_own, 2, 0, seed=0)
+    parts = stream.divide(with_own, 2, 0, seed=0)
     assert len(parts.test) == 2 and not parts.left_out and parts.num_documents == 30
-    assert len(division.divide(with_own, 5, 0, seed=0).left_out) == 2
+    assert len(stream.divide(with_own, 5, 0, seed=0).left_out) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ergodax.learn.topics import readers
-from ergodax.learn.topics.batches import (
-    batches,
-    pad,
-    padded_length,
-    padding_share,
+from ergodax.learn.topics import corpus as readers
+from ergodax.learn.topics.corpus import (
+    CorpusError,
+    Document,
+    Vocabulary,
+    english_stop_words,
+    open_corpus,
+    read_bags,
+    read_texts,
+    tokenise,
 )
-from ergodax.learn.topics.corpus import Document, Vocabulary, english_stop_words, tokenise
-from ergodax.learn.topics.division import endless, shuffled
-from ergodax.learn.topics.readers import CorpusError, open_corpus, read_bags, read_texts
+from ergodax.learn.topics.stream import batches, endless, shuffled
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 needs_wiki = pytest.mark.skipif(
@@ -134,12 +136,13 @@ def test_bags_of_words_in_every_layout(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"indptr": [0, 2, 4]}, "ends at 4"),
-        ({"indptr": [0, 3, 2]}, "never decrease"),
-        ({"indptr": [1, 2, 3]}, "start at 0"),
+        ({"indptr": [0, 2, 4]}, "'indptr' and 'indices' don't fit"),
+        ({"indptr": [0, 3, 2]}, "'indptr' and 'indices' don't fit"),
+        ({"indptr": [1, 2, 3]}, "'indptr' and 'indices' don't fit"),
+        ({"indptr": [0, 2]}, "ends at 2, not at 3"),
         ({"counts": [1, 0, 2]}, "at least 1"),
         ({"counts": [1, 1.5, 2]}, "whole numbers"),
-        ({"indices": [0, -1, 1]}, "negative"),
+        ({"indices": [0, -1, 1]}, "'indptr' and 'indices' don't fit"),
         ({"vocab": ["u", "v"]}, "has word 2, the vocabulary only 2 words"),
     ],
 )
@@ -199,7 +202,7 @@ def test_a_dump_streams_in_constant_memory(tmp_path, monkeypatch):
     assert peaks[1] < 2 * peaks[0] + 100_000, "the file is 4 MB"
 
 
-def test_batches_pull_no_more_than_a_window():
+def test_batches_pull_no_more_than_they_need():
     pulled = []
 
     def source():
@@ -210,42 +213,19 @@ def test_batches_pull_no_more_than_a_window():
     generator = np.random.default_rng(0)
     next(batches(source(), 4))
     assert len(pulled) == 4
-    next(batches(shuffled(source(), 10, generator), 4, window=3, generator=generator))
-    assert len(pulled) <= 4 + 10 + 12 + 1
+    next(batches(shuffled(source(), 10, generator), 4))
+    assert len(pulled) <= 4 + 10 + 4 + 1
 
 
-def test_a_batch_holds_its_documents():
-    documents = [Document(np.array([3, 1]), np.array([2, 7])), Document(np.array([4]), np.ones(1))]
-    batch = pad(documents[::-1])
-    assert batch.words.shape == batch.counts.shape == (2, 32)
-    assert batch.words[0, :2].tolist() == [3, 1] and batch.counts[0, :2].tolist() == [2, 7]
-    assert float(batch.counts.sum()) == 10 and batch.words[1, 0] == 4
-
-
-def test_lengths_are_few():
-    assert [padded_length(n) for n in (0, 32, 33, 48, 49, 65, 97)] == [32, 32, 48, 48, 64, 96, 128]
-    assert len({padded_length(n) for n in range(2_500)}) == 14
-    assert all(n <= padded_length(n) < 1.5 * n for n in range(32, 2_500))
-
-
-def test_each_document_is_used_once_a_window():
+def test_each_document_is_used_once():
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, 100, 60)
     order = shuffled(numbered(lengths), 7, generator)
     assert sorted(len(d.words) for d in order) == sorted(lengths)
-    for window in (1, 4):
-        stream = list(batches(numbered(lengths), 5, window=window, generator=generator))
-        found = [n for b in stream for n in np.asarray(b.counts).sum(1).astype(int).tolist()]
-        assert sorted(found) == sorted(lengths) and len(stream) == 12
+    stream = list(batches(numbered(lengths), 5))
+    found = [document.num_tokens for batch in stream for document in batch]
+    assert sorted(found) == sorted(lengths) and len(stream) == 12
     assert len(list(batches(numbered(lengths[:13]), 5))) == 2, "an unfilled batch is left over"
-
-
-def test_sorting_within_a_window_saves_padding():
-    generator = np.random.default_rng(2)
-    documents = numbered(np.ceil(np.exp(generator.normal(4, 1, 1_000))).astype(int))
-    plain = padding_share(batches(documents, 20))
-    sorted_ = padding_share(batches(documents, 20, window=25, generator=generator))
-    assert sorted_ < plain - 0.3
 
 
 def test_passes_leave_out_the_test_documents():
@@ -260,8 +240,6 @@ def test_passes_leave_out_the_test_documents():
     "call",
     [
         lambda: batches([], 0),
-        lambda: batches([], 5, window=2),
-        lambda: pad([]),
         lambda: list(shuffled([], 0, np.random.default_rng(0))),
         lambda: Vocabulary([]),
         lambda: Vocabulary.numbered(0),

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from ergodax.learn.topics.corpus import Document, Vocabulary
-from ergodax.learn.topics.description import describe, npmi, top_words
 from ergodax.learn.topics.evaluation import (
     Averaged,
+    describe,
     infer_proportions,
+    npmi,
     perplexity,
     split,
+    top_words,
     topic_proportions,
     word_probabilities,
 )
@@ -78,6 +80,7 @@ def test_every_tenth_or_second_token_is_held_back(held_back, every):
     np.testing.assert_array_equal(back, total)
 
 
+@pytest.mark.slow
 def test_the_held_back_words_belong_to_the_rows_of_the_proportions():
     """Documents of one word each: seen and held-back words agree document by document."""
     given = [Document(np.array([w], np.int32), np.array([20 + w], np.int32)) for w in range(9)]

@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax.learn.topics.batches import batches
 from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.runs import Part, Run, Store
+from ergodax.learn.topics.stream import batches
 from ergodax.learn.topics.train import Settings, first_state, train
+
+pytestmark = pytest.mark.slow
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +121,7 @@ MEMORY = """
 import json
 from pathlib import Path
 import jax, numpy as np
-from ergodax.learn.topics import batches, shuffled
+from ergodax.learn.topics.stream import batches, shuffled
 from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.train import Settings, train
 

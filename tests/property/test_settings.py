@@ -11,6 +11,8 @@ import ergodax as ex
 from property.outcomes import few, finite, many, outcome
 
 pytestmark = pytest.mark.slow
+
+pytestmark = pytest.mark.slow
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
 POSTERIOR = ex.Posterior(
     lambda w: -0.5 * jnp.sum(w**2), lambda w, x: -0.5 * jnp.sum((x - w) ** 2), X
@@ -57,6 +59,7 @@ def test_step_size_temperature_and_friction(name, step_size, temperature, fricti
 @given(counts, counts, counts, counts)
 @example(5, 1, 1, 0)
 @example(5, 2, 6, 0)
+@example(5, None, 1, 0)
 def test_counts(num_steps, num_chains, thin, burn_in):
     def run():
         if isinstance(num_steps, int) and num_steps > 100:  # right, but too long for a test
@@ -72,7 +75,8 @@ def test_counts(num_steps, num_chains, thin, burn_in):
 
     result = outcome(run)
     if isinstance(result, ex.Samples):
-        assert (result.num_chains, result.num_draws) == (num_chains, num_steps // thin)
+        chains = 1 if num_chains is None else num_chains  # that of the positions
+        assert (result.num_chains, result.num_draws) == (chains, num_steps // thin)
         assert finite(result)
 
 

@@ -30,6 +30,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_room_lets_it_go_on(small_disk, tmp_path):
     whole = runs.run("in memory", tmp_path, STEPS)
     folder: dict[str, Any] = {"folder": small_disk / "run", "every": 0.01}
@@ -54,6 +55,7 @@ def test_a_folder_without_the_right_to_write(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_read_only(small_disk, tmp_path):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(ex.StorageError, match="can't be written"):

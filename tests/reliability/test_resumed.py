@@ -7,6 +7,7 @@ import ergodax as ex
 from benchmarks.kills import runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [40, 41, 60, 80])
 def test_resumed_where_a_block_ends(tmp_path, steps):
     """A block of the stream has 40 batches; 100 steps of burn-in come before these."""

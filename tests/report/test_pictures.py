@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from ergodax.report import pictures, verification_pictures
+from ergodax.report import pictures
 
 matplotlib.use("Agg")
 
@@ -20,7 +20,7 @@ def test_a_users_name_is_no_formula(name):
 
 
 def test_the_plane_that_is_shown():
-    plane = verification_pictures.plane
+    plane = pictures.plane
     assert plane(["momentum[0]", "momentum[1]", "position[0]", "position[1]"]) == [2, 3]
     assert plane(["momentum[0]", "position[0]", "thermostat"]) == [1, 0]
     assert plane(["position[0]"]) == [0]

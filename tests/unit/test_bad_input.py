@@ -43,6 +43,7 @@ def test_the_error_names_the_argument_and_says_what_to_try(name, seen_by_users):
     assert len(message) < 500 and "\n" not in message, "a message is a sentence or three"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("library")])
 def test_it_fails_with_the_type_checker_as_well(name):
     classes, message = outcome(CASES[name])

@@ -23,6 +23,7 @@ def batches(scheme, rows: int, size: int, count: int, key) -> np.ndarray:
     return np.asarray(jax.lax.scan(one, scheme.init(key_init, rows), keys)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rows", [10, 1009])
 def test_rows_are_in_range_and_change(scheme, rows, key):
@@ -32,6 +33,7 @@ def test_rows_are_in_range_and_change(scheme, rows, key):
     assert len(np.unique(drawn)) > 0.9 * min(rows, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES[1:])
 @pytest.mark.parametrize(("rows", "size"), [(10, 3), (10, 10), (1009, 50), (1009, 400), (1, 1)])
 def test_the_rows_of_a_batch_are_distinct(scheme, rows, size, key):

@@ -13,7 +13,8 @@ import pytest
 
 import ergodax as ex
 from ergodax.recipe.compensation import compensated_noise
-from law import affine, faults
+from ergodax.verify import stationary_law
+from law import faults
 
 integrator = importlib.import_module("ergodax.integrator.euler_maruyama")
 
@@ -32,7 +33,7 @@ def noisy(covariance: Any = V, told: Any = None):
 def law(recipe, gradient, h=0.02, fault=None, **options):
     right = ex.euler_maruyama(recipe, gradient, h, **options)
     kernel = right if fault is None else faults.Planted(right, fault)
-    return affine.stationary(kernel, np.zeros(2))
+    return stationary_law(kernel, np.zeros(2))
 
 
 # --- Irreversible Langevin dynamics: through D + Q into the position ------------------------------
@@ -45,6 +46,7 @@ def irreversible(gradient, **options):
     return law(ex.dynamics.irreversible_langevin(Q, D), gradient, **options).cov()
 
 
+@pytest.mark.slow
 def test_irreversible_langevin(x64):
     np.testing.assert_allclose(irreversible(ex.FullGradient(TARGET)), CLEAN, atol=1e-10)
     np.testing.assert_allclose(irreversible(noisy(), compensate=True), CLEAN, atol=1e-10)
@@ -131,6 +133,7 @@ def test_rows_compensated_one_by_one_are_not_enough(x64):
     assert np.abs(wrong.covariance - clean.covariance).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_diagonal_with_noise_of_low_rank(x64):
     preconditioner, noise = np.array([0.5, 1.4]), NOISES["low rank"]
     recipe = ex.dynamics.langevin(preconditioner)
@@ -157,6 +160,7 @@ IMPOSSIBLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", IMPOSSIBLE)
 def test_infeasible_stops_the_run_and_no_position_is_nan(sampler, key):
     kernel = IMPOSSIBLE[sampler](noisy(100.0))
@@ -167,6 +171,7 @@ def test_infeasible_stops_the_run_and_no_position_is_nan(sampler, key):
     assert np.isfinite(new.position).all() and not bool(info.feasible)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", IMPOSSIBLE)
 def test_clipped_it_runs_and_says_so(sampler, key):
     for noise, verdict in ((100.0, True), (0.01, False)):

@@ -9,7 +9,7 @@ from scipy import special
 import ergodax as ex
 from ergodax.exact.condensed import FEWEST
 from ergodax.gradient.expansion import expand
-from ergodax.tune.sharpness import sharpness
+from ergodax.tune.surrogate import sharpest_curvatures
 
 RNG = np.random.default_rng(11)
 N = 2_000
@@ -79,6 +79,7 @@ def remainders():
     return log_sigmoid(z) - linear + 0.5 * (p * (1.0 - p))[:, None] * step**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREES)
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("name", LIKELIHOODS)
@@ -152,6 +153,7 @@ def test_the_number_is_doubled_until_the_spread_is_reached(x64):
     assert condensed(spread=1e-9).evaluations == N // 8, "most rows by default"
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_finite_are_kept(x64):
     """An infinite or undefined log-likelihood away from the centre: no polynomial has it."""
 
@@ -169,6 +171,7 @@ def test_rows_that_are_not_finite_are_kept(x64):
     assert condensed(posterior(walled(-jnp.inf)), most=2).spread == np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steep", [[], [3], [5, 0, 249], range(250)])
 def test_the_parts_of_a_split_sum_to_the_whole(steep, x64):
     left = condensed(most=250)
@@ -184,6 +187,7 @@ def test_the_parts_of_a_split_sum_to_the_whole(steep, x64):
     np.testing.assert_allclose(*potentials(jnp.asarray(POINTS)), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_single_precision_position_stays_one(x64):
     """Where double precision is on: nothing that is kept may promote it."""
     centre, draws = (jnp.asarray(x, jnp.float32) for x in (CENTRE, DRAWS))
@@ -197,6 +201,7 @@ def test_a_single_precision_position_stays_one(x64):
     assert {x.dtype.name for x in kinds} == {"float32"}
 
 
+@pytest.mark.slow
 def test_the_correction_keeps_its_digits_in_single_precision():
     """The potential is about 80,000, where floats are 1/128 apart: no digit of differences."""
     n = 200_000
@@ -225,6 +230,7 @@ def test_the_correction_keeps_its_digits_in_single_precision():
     assert np.abs(naive - other).max() > 5e-3
 
 
+@pytest.mark.slow
 def test_a_weighted_expansion_is_a_weighted_sum(x64):
     weights = RNG.uniform(size=N)
     model, centre = posterior(poisson), jnp.asarray(CENTRE)
@@ -242,12 +248,12 @@ def test_a_weighted_expansion_is_a_weighted_sum(x64):
     np.testing.assert_allclose(linear.score, found.score, rtol=1e-12)
 
 
-def test_sharpness_is_the_curvature_along_the_score(x64):
+def test_sharpest_curvature_is_the_one_along_the_score(x64):
     """p (1 - p) |x|^2 for a row of logistic regression; 0 where its score is 0 to rounding."""
     rows = condensed(most=40).kept
     x = np.asarray(rows.rows[0])
     p = special.expit(x @ DRAWS.T)
     expected = (p * (1.0 - p)).max(axis=1) * (x**2).sum(axis=1)
-    np.testing.assert_allclose(sharpness(rows, jnp.asarray(DRAWS)), expected, rtol=1e-9)
-    far = sharpness(rows, 1e6 * jnp.ones((1, 3)))
+    np.testing.assert_allclose(sharpest_curvatures(rows, jnp.asarray(DRAWS)), expected, rtol=1e-9)
+    far = sharpest_curvatures(rows, 1e6 * jnp.ones((1, 3)))
     assert np.isfinite(far).all() and (np.asarray(far) < 1e-9).all()

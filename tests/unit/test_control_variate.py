@@ -70,6 +70,7 @@ def test_the_covariance_is_that_of_every_batch(kind, order, replace):
     enumerated.assert_covariance_is_known(estimator, None, position(kind), replace)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, order", [("flat", 1), ("tree", 2)])
 def test_the_gradient_is_that_of_the_potential(kind, order, key):
     enumerated.assert_gradient_of_potential(about(kind, order), None, position(kind), key)
@@ -113,6 +114,7 @@ def test_second_order_is_exact_where_the_likelihood_is_quadratic():
     np.testing.assert_allclose(estimates.potential, potential, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_pass_over_the_data_in_chunks(order):
     whole = about(order=order).expansion
@@ -133,6 +135,7 @@ def _likelihood_gradient():
     return ex.tree.add(posterior.gradient(centre), posterior.prior_gradient(centre))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 def test_evaluations(order, key):
     """Counted as the program runs; a Hessian's product counts as one."""
@@ -153,6 +156,7 @@ def test_a_mode_is_a_centre(key):
     jax.tree.map(np.testing.assert_array_equal, given.expansion, same.expansion)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_dtype_of_the_position_is_kept(order, dtype, key):
@@ -177,6 +181,7 @@ def test_another_centre_needs_no_new_program(key):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_many_chains_with_compensation(key):
     estimator = ex.ScoreCovariance(about(), "dense", rows="all")
     samples = ex.sample(ex.nogin(estimator, 0.05), position("flat"), 50, key=key, num_chains=3)

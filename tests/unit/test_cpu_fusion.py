@@ -10,9 +10,10 @@ from jax import lax
 from jax.extend.core import jaxprs_in_params
 
 import ergodax as ex
-from ergodax.driver import cpu_fusion, executor, loop, measured
+from ergodax.driver import compile as compiling
+from ergodax.driver import cpu_fusion, executor, loop
 from ergodax.driver.cpu_fusion import CALLS, KNOWN, fused, is_small
-from ergodax.driver.execution import Way
+from ergodax.driver.loop import Way
 
 KEY = jax.random.key(5)
 X = jnp.linspace(0.1, 0.9, 6, dtype=jnp.float32)
@@ -86,6 +87,7 @@ def primitives(jaxpr):
     return names
 
 
+@pytest.mark.slow
 def test_everything_that_is_called_known_can_be_done():
     seen = set()
     for function in (elementwise, arrays, random):
@@ -109,7 +111,7 @@ def test_what_is_small():
     assert is_small(lambda x: 2.0 * x, X)
     assert is_small(lambda x: 2.0 * x, X, times=5_000)
     assert not is_small(lambda x: 2.0 * x, X, times=6_000)
-    assert not is_small(lambda x: 2.0 * x, jnp.ones(measured.FUSED_NUMBERS + 1))
+    assert not is_small(lambda x: 2.0 * x, jnp.ones(cpu_fusion.FUSED_NUMBERS + 1))
     twice = lambda x, n: lax.fori_loop(0, n, lambda _, v: 2.0 * v, x)  # noqa: E731
     assert is_small(lambda x: twice(x, 1_000), X) and not is_small(lambda x: twice(x, 6_000), X)
     many = cpu_fusion.MOST_OPERATIONS + 1
@@ -164,6 +166,7 @@ def kernels():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kernels())
 @pytest.mark.parametrize("chains", [1, 3])
 def test_the_steps_are_the_same(name, chains):
@@ -186,7 +189,7 @@ def test_the_steps_are_the_same(name, chains):
 
 def test_the_switch(monkeypatch):
     assert is_small(lambda x: 2.0 * x, X)
-    monkeypatch.setattr(measured, "FUSED_NUMBERS", 0)
+    monkeypatch.setattr(cpu_fusion, "FUSED_NUMBERS", 0)
     assert not is_small(lambda x: 2.0 * x, X)
 
 
@@ -194,11 +197,11 @@ def test_the_switch(monkeypatch):
 def test_measured_numbers_can_be_given(text, value, monkeypatch):
     if text is not None:
         monkeypatch.setenv("ERGODAX_OF_THIS_TEST", text)
-    assert measured.measured("ERGODAX_OF_THIS_TEST", 7) == value
+    assert compiling.measured("ERGODAX_OF_THIS_TEST", 7) == value
 
 
 @pytest.mark.parametrize("text", ["", "-1", "2.5", "10"])
 def test_a_measured_number_that_is_none_is_refused(text, monkeypatch):
     monkeypatch.setenv("ERGODAX_OF_THIS_TEST", text)
     with pytest.raises(ValueError, match="ERGODAX_OF_THIS_TEST must be an integer in .0, 9."):
-        measured.measured("ERGODAX_OF_THIS_TEST", 7, 9)
+        compiling.measured("ERGODAX_OF_THIS_TEST", 7, 9)

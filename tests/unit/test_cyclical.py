@@ -55,6 +55,7 @@ def test_exploring_is_descent_with_momentum(key, x64):
         np.testing.assert_allclose(samples.position[0, t], x, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [ex.sghmc, ex.langevin])
 def test_momenta_are_refreshed_where_a_cycle_begins(sampler, x64):
     """From N(0, T M) with T of the sampling stage, at steps 0, P, 2P and no others."""
@@ -90,6 +91,7 @@ def test_temperature_may_follow_a_schedule(key, x64):
     np.testing.assert_array_equal(quiet, [True] * 9 + [False] * 3)
 
 
+@pytest.mark.slow
 def test_exploring_steps_need_not_be_feasible(key):
     """A compensated sampler has no noise to subtract from at T = 0, nor needs to."""
     noisy = ex.NoisyGradient(TARGET, 1.0)

@@ -9,7 +9,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.driver import run as driver
-from ergodax.driver.clock import Clock
+from ergodax.driver.progress import Clock
 
 KEY = jax.random.key(3)
 DATA = np.random.default_rng(0).normal(1.0, 1.0, size=40).astype("f4")
@@ -45,6 +45,7 @@ def run(kernel, steps=40, start=START, **options):
     return ex.sample(kernel, start, steps, key=KEY, progress=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_inner_steps", [1, 3])
 def test_the_target_as_its_own_surrogate_is_always_accepted(num_inner_steps):
     """The chain is then that of the inner kernel, and the test has nothing to say."""
@@ -52,6 +53,7 @@ def test_the_target_as_its_own_surrogate_is_always_accepted(num_inner_steps):
     assert info.accepted.all() and (info.acceptance == 1.0).all()
 
 
+@pytest.mark.slow
 def test_another_constant_changes_nothing():
     """U* is known up to a constant only."""
     raised = ex.Target(lambda p: gaussian(p) + 100.0)
@@ -60,6 +62,7 @@ def test_another_constant_changes_nothing():
     np.testing.assert_allclose(one.info.acceptance, two.info.acceptance, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_acceptance_is_that_of_the_change_of_the_correction(x64):
     """Found from the states before and after, where the proposal was accepted."""
     start = {"w": jnp.ones(2, jnp.float64)}
@@ -74,6 +77,7 @@ def test_acceptance_is_that_of_the_change_of_the_correction(x64):
     np.testing.assert_array_equal(w[1:][~accepted], w[:-1][~accepted])
 
 
+@pytest.mark.slow
 def test_evaluations_are_those_of_the_inner_steps_and_the_test():
     """Three gradients of the surrogate for each inner step, and a potential of the target."""
     assert (run(kernel(num_inner_steps=4)).info.evaluations == 4 * 3 * 1 + 40).all()
@@ -88,6 +92,7 @@ def test_a_proposal_that_is_not_finite_is_rejected():
     assert 0 < draws.info.accepted.sum() < 200 and draws.info.finite.all()
 
 
+@pytest.mark.slow
 def test_the_state_is_of_the_position_kept():
     """A rejected proposal leaves neither a gradient nor a correction behind."""
     state = run(kernel(), 60, num_chains=8).final_state
@@ -101,6 +106,7 @@ def test_the_state_is_of_the_position_kept():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condensed", [False, True])
 def test_the_potential_is_that_of_the_position_kept(condensed):
     few = ex.exact.condense(POSTERIOR, START, {"w": 1.0 + jnp.eye(2)}, most=7)
@@ -121,11 +127,13 @@ def test_a_schedule_goes_on_where_a_proposal_is_rejected():
     assert (np.diff(info.step_size[0]) < 0.0).all()
 
 
+@pytest.mark.slow
 def test_thinned_draws_are_every_third():
     whole, thinned = run(kernel(), 42), run(kernel(), 42, thin=3)
     np.testing.assert_array_equal(whole.position["w"][:, 2::3], thinned.position["w"])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from ergodax import Dense, Diagonal, LowRank, Scalar, tree
-from ergodax.recipe import divergence
-from ergodax.recipe.divergence import depends_on
+from ergodax.graph import depends_on
+from ergodax.recipe import recipe
 
 POINT = np.array([0.3, -0.7, 1.1])
 
 
 def block_divergence(field, at, key) -> Any:
     """As the library's; None where there is nothing to compute."""
-    return divergence.block_divergence(field, at, key)
+    return recipe.block_divergence(field, at, key)
 
 
 def scalar_field(z):
@@ -59,7 +59,7 @@ def test_exact_for_any_key(field, x64):
 @pytest.mark.parametrize("field", [coupled_field, low_rank_field, dense_field])
 def test_the_probe_is_unbiased(field, x64, monkeypatch):
     """The mean over all 2^d vectors of signs, each as likely as the others."""
-    monkeypatch.setattr("ergodax.recipe.operators.dense.EXACT_DIVERGENCE", 0)
+    monkeypatch.setattr("ergodax.recipe.operators.matrices.EXACT_DIVERGENCE", 0)
     values = []
     for signs in itertools.product([-1.0, 1.0], repeat=3):
         monkeypatch.setattr(tree, "rademacher_like", lambda key, at, s=signs: jnp.asarray(s))

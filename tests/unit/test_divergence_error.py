@@ -83,6 +83,7 @@ def test_in_the_steps_after_the_last_draw():
     assert error.step == 21 and error.samples.num_draws == 1
 
 
+@pytest.mark.slow
 def test_one_chain_of_three():
     """The others are stopped at the same step, finite."""
     starts = jnp.array([[-1.0, -1.0], [1.0, 1.0], [-5.0, -5.0]])
@@ -98,6 +99,7 @@ def test_one_chain_of_three():
     assert np.isfinite(error.samples.position).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chains", [1, 3])
 def test_the_draws_are_those_of_a_shorter_run(chains, key):
     """A real divergence: SGLD on a quartic, from far out."""
@@ -116,6 +118,7 @@ def test_the_draws_are_those_of_a_shorter_run(chains, key):
     assert caught.value.step == error.step
 
 
+@pytest.mark.slow
 def test_an_infeasible_compensation_says_so(key):
     """Not the advice about step sizes alone: the noise is more than the sampler injects."""
     noisy = ex.NoisyGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2)), 100.0)

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.exact import inequality
+from ergodax.exact.confidence import INEQUALITIES, Drawn, serfling
 from ergodax.exact.logistic import tangent_parabola
-from ergodax.exact.proxy import TaylorProxy
-from ergodax.exact.sequential import look_times
+from ergodax.exact.sequential import TaylorProxy, look_times
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(30, 3))
 Y = (RNG.uniform(size=30) < 0.6).astype(float)
 CENTRE = np.array([0.4, -1.0, 0.2])
-DRAWN = inequality.Drawn(100.0, 1000.0, 0.5, 2.0)
+DRAWN = Drawn(100.0, 1000.0, 0.5, 2.0)
 KNOWN = {
     "empirical bernstein": 0.388740,
     "bernstein-serfling": 0.554324,
@@ -40,22 +39,22 @@ def moves(count=200, spread=2.0):
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_numbers(name, x64):
-    value = inequality.INEQUALITIES[name](DRAWN, jnp.asarray(0.05))
+    value = INEQUALITIES[name](DRAWN, jnp.asarray(0.05))
     np.testing.assert_allclose(value, KNOWN[name], atol=5e-7)
 
 
 def test_the_lesser_of_two_costs_half_of_delta_each(x64):
-    value = inequality.serfling(DRAWN, jnp.asarray(0.1))
+    value = serfling(DRAWN, jnp.asarray(0.1))
     np.testing.assert_allclose(value, KNOWN["hoeffding-serfling"], atol=5e-7)
 
 
 @pytest.mark.parametrize("name", ["bernstein-serfling", "hoeffding-serfling", "serfling"])
 def test_little_is_left_to_learn_when_nearly_all_rows_are_seen(name, x64):
     """Where half the rows are seen the two forms of the unseen share meet."""
-    bound = inequality.INEQUALITIES[name]
+    bound = INEQUALITIES[name]
     for spread in (0.0, 0.5):
         at = [
-            bound(inequality.Drawn(t, 1000.0, spread, 2.0), jnp.asarray(0.05))
+            bound(Drawn(t, 1000.0, spread, 2.0), jnp.asarray(0.05))
             for t in (100.0, 500.0, 502.0, 1000.0)
         ]
         assert at[0] > at[1] > at[2] > at[3] >= 0.0

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.exact.alias import AliasTable
+from ergodax.exact.tuna import AliasTable
 from unit.test_exact_bounds import CENTRE, X, Y, log_likelihood
+
+pytestmark = pytest.mark.slow
 
 BIG = np.tile(X, (100, 1)).astype("f4"), np.tile(Y, 100).astype("f4")  # 3,000 rows
 START = CENTRE.astype("f4")

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver import executor, measured
-from ergodax.driver.execution import Way
+from ergodax.driver import executor, loop
+from ergodax.driver.loop import Way
+
+pytestmark = pytest.mark.slow
 
 KEY = jax.random.key(8)
 
@@ -62,7 +64,7 @@ def test_the_draws_are_those_of_all_at_once(name, thin, burn_in, monkeypatch):
     run = {"num_steps": 12, "key": KEY, "num_chains": 3, "thin": thin, "burn_in": burn_in}
     assert way(kernel, 128, chains=3).apart
     apart = ex.sample(kernel, jnp.zeros(128), progress=False, **run)
-    monkeypatch.setattr(measured, "WIDE_PRODUCT", 10**9)
+    monkeypatch.setattr(loop, "WIDE_PRODUCT", 10**9)
     jax.clear_caches()
     assert not way(kernel, 128, chains=3).apart
     together = ex.sample(kernel, jnp.zeros(128), progress=False, **run)
@@ -71,6 +73,7 @@ def test_the_draws_are_those_of_all_at_once(name, thin, burn_in, monkeypatch):
     assert (np.ptp(apart.position, axis=0) > 0.0).all(), "three chains are three"
 
 
+@pytest.mark.slow
 def test_a_chain_that_diverges_is_named():
     """The one that begins above a gap in which the density is not a number, and slides into it."""
     wide = posterior(128)

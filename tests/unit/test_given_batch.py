@@ -39,6 +39,7 @@ def estimate(estimator, batch, key):
     return with_batch(estimator, batch).estimate(key, state, START)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_all_rows_give_the_exact_gradient(name, key, x64):
     found = estimate(ESTIMATORS[name](posterior()), ROWS, key)
@@ -69,6 +70,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_step_on_all_rows_is_that_of_the_exact_gradient(name, key):
     make = SAMPLERS[name]

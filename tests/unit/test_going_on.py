@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver.clock import Clock
+from ergodax.driver.progress import Clock
 
 KEY = jax.random.key(9)
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
@@ -70,6 +70,7 @@ def test_with_the_same_key_it_is_the_uninterrupted_run(name):
     np.testing.assert_array_equal(second.final_state.step, 55)
 
 
+@pytest.mark.slow
 def test_with_another_key_the_draws_are_others():
     kernel = KERNELS["cyclical"]
     first = sample(kernel, 21, START, num_chains=3)
@@ -78,6 +79,7 @@ def test_with_another_key_the_draws_are_others():
     np.testing.assert_array_equal(a.info.step_size, b.info.step_size)
 
 
+@pytest.mark.slow
 def test_states_from_a_file_and_on_a_mesh(tmp_path):
     kernel = KERNELS["nogin"]
     first = sample(kernel, 21, START, num_chains=2)
@@ -121,6 +123,7 @@ def test_a_state_that_does_not_count_begins_at_step_0():
     np.testing.assert_allclose(again.position - first.position[:, -1:], first.position, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_can_not_be_gone_on_from_says_why(tmp_path):
     kernel = KERNELS["a stream"]
     samples = sample(kernel, 9, START, num_chains=2)
@@ -142,6 +145,7 @@ def test_what_can_not_be_gone_on_from_says_why(tmp_path):
         sample(kernel, 9, state=loaded)
 
 
+@pytest.mark.slow
 def test_the_number_of_chains_is_that_of_the_positions():
     kernel = KERNELS["nogin"]
     starts = {"w": jnp.ones((3, 2))}

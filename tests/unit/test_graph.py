@@ -11,7 +11,7 @@ import pytest
 
 from ergodax import Dense, Diagonal, LowRank, Scalar, tree
 from ergodax.graph import is_elementwise
-from ergodax.recipe import divergence
+from ergodax.recipe import recipe
 
 POINT = np.array([0.3, -0.7, 1.1])
 TWO = {"a": POINT, "b": 2.0 * POINT}
@@ -88,7 +88,7 @@ def test_the_verdict_is_that_of_the_jacobian(case):
 
 def block_divergence(field, at, key) -> Any:
     """As the library's; None where there is nothing to compute."""
-    return divergence.block_divergence(field, at, key)
+    return recipe.block_divergence(field, at, key)
 
 
 def exact(field, at) -> np.ndarray:
@@ -103,6 +103,7 @@ def exact(field, at) -> np.ndarray:
 SEPARABLE = [name for name in ELEMENTWISE if name not in ("constant", "only its shape")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SEPARABLE)
 def test_a_separable_diagonal_needs_no_randomness(case, x64, monkeypatch):
     def never(key, like):
@@ -131,7 +132,7 @@ COUPLED = {
 @pytest.mark.parametrize("case", COUPLED)
 def test_a_probe_is_unbiased(case, x64, monkeypatch):
     """The mean over all 2^d vectors of signs is the divergence; a single one need not be."""
-    monkeypatch.setattr("ergodax.recipe.operators.dense.EXACT_DIVERGENCE", 2)
+    monkeypatch.setattr("ergodax.recipe.operators.matrices.EXACT_DIVERGENCE", 2)
     values = []
     for signs in itertools.product([-1.0, 1.0], repeat=3):
         probe = functools.partial(lambda s, key, like: jnp.asarray(s, like.dtype), signs)

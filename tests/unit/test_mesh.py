@@ -18,7 +18,7 @@ from ergodax.cluster.meshes import mesh
 from ergodax.cluster.processes import Agreement, Together
 from ergodax.driver import executor
 from ergodax.driver.executor import Executor
-from ergodax.persist.checkpointer import Checkpointer
+from ergodax.persist.checkpoint import Checkpointer
 from ergodax.persist.draws import name_of
 
 KEY = jax.random.key(2)
@@ -30,6 +30,7 @@ def sample(**more):
     return ex.sample(KERNEL, jnp.zeros(2), 50, key=KEY, num_chains=3, progress=False, **more)
 
 
+@pytest.mark.slow
 def test_a_mesh_of_one_device_is_that_device():
     jax.tree.map(np.testing.assert_array_equal, sample(), sample(mesh=mesh(1)))
 
@@ -198,6 +199,7 @@ def test_launch_ends_the_others_and_gives_up():
     assert time.monotonic() - began < 30, "it does not wait for process 0"
 
 
+@pytest.mark.slow
 def test_launch_hands_on_a_signal_and_does_not_start_again():
     code = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
     nap = "trap 'echo stopped; exit 4' INT; echo ready; while :; do sleep 0.1; done"

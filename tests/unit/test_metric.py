@@ -68,6 +68,7 @@ KINETIC = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", KINETIC)
 def test_energy_velocity_and_force_are_those_of_the_matrices(form, x64):
     """dK/dx_i = -1/2 v^T (d_i G) v + T/2 tr(G^-1 d_i G), with v = G^-1 r."""
@@ -177,6 +178,7 @@ METRICS_OF_TREES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("form", METRICS_OF_TREES)
 def test_a_tree_moves_as_the_vector_does(form, sampler, key):
@@ -216,6 +218,7 @@ def scratch(compiled) -> float:
     return compiled.memory_analysis().temp_size_in_bytes / (4 * SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_step_takes_memory_of_the_order_of_the_position(sampler):
     compiled, arguments = one_step(sampler, softening)
@@ -226,6 +229,7 @@ def test_a_step_takes_memory_of_the_order_of_the_position(sampler):
     np.testing.assert_allclose(moved.std(), 0.1 ** (1.0 if sampler == "sgrhmc" else 0.5), rtol=0.5)
 
 
+@pytest.mark.slow
 def test_the_bound_would_see_more_copies():
     """A metric of rank 16 needs sixteen trees, and is over it."""
 

@@ -93,16 +93,16 @@ def test_scores_belong_to_the_estimate(replace, key):
 
 
 def test_full_gradient_and_its_scores(key):
-    estimator, point = ex.FullGradient(posterior()), jnp.asarray(POINT, "float32")
+    target, point = posterior(), jnp.asarray(POINT, "float32")
+    estimator = ex.FullGradient(target)
     estimate, _ = estimator.estimate(key, estimator.init(key, point), point)
     np.testing.assert_allclose(estimate.gradient, POINT - SCORES.sum(0), rtol=1e-6)
     np.testing.assert_allclose(
         estimate.potential, 0.5 * POINT @ POINT - (SCORES @ POINT).sum(), rtol=1e-6
     )
-    np.testing.assert_allclose(estimator.per_example_gradients(key, None, point), SCORES, rtol=1e-6)
+    scores = target.per_example_gradients(point, target.data)
+    np.testing.assert_allclose(scores, SCORES, rtol=1e-6)
     assert int(estimate.evaluations) == N
-    with pytest.raises(TypeError, match="without data has no per-example gradients"):
-        ex.FullGradient(ex.Target(log_prior)).per_example_gradients(key, None, point)
 
 
 def test_a_batched_likelihood_gives_the_same(x64):

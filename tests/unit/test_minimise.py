@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ergodax.target.minimise import minimise
+from ergodax.target.mode import minimise
 
 CURVATURES = np.geomspace(1.0, 1e4, 6)
 LEVEL = 3e5  # of a potential whose single-precision rounding is 0.03

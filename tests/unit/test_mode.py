@@ -11,6 +11,7 @@ import pytest
 import ergodax as ex
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_evaluations_are_those_that_were_made(scale):
     """Counted as the program runs; the second potential needs line searches of many steps."""
@@ -45,6 +46,7 @@ def regression():
     return ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (rows, labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [optax.adam, optax.sgd])
 @pytest.mark.parametrize("estimator", [ex.Minibatch, lambda p, n: ex.SVRG(p, n, 50)])
 def test_an_optimiser_on_batches_finds_the_mode(make, estimator, key):

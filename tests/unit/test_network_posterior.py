@@ -34,6 +34,7 @@ def posterior_of(module, targets, likelihood, **more):
     return network.posterior(module, (X, targets), likelihood, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learned", [False, True])
 def test_regression_density(x64, learned):
     module, y = mlp(), RNG.normal(size=12)
@@ -86,6 +87,7 @@ def test_the_gradient_of_batches_is_unbiased(x64):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), mean, full)
 
 
+@pytest.mark.slow
 def test_scores_sum_to_the_gradient(x64):
     posterior = posterior_of(mlp(4), RNG.integers(4, size=12), Categorical())
     scores = posterior.per_example_gradients(posterior.start, posterior.data)
@@ -116,6 +118,7 @@ class Looked(eqx.Module):
         return self.linear(self.activation(self.norm(self.embedding(self.table[k]))))
 
 
+@pytest.mark.slow
 def test_what_is_sampled_and_what_is_structure(key):
     rows = (np.array([0, 1, 2, 2]), np.ones(4))
     posterior = network.posterior(Looked(), rows, Gaussian(1.0))
@@ -144,6 +147,7 @@ def test_convolutions_count_all_their_inputs():
     assert posterior.program.network.inputs == (18, 1, 3, 1)
 
 
+@pytest.mark.slow
 def test_a_float32_network_stays_so(x64):
     data = (X.astype(np.float32), np.ones(12))
     posterior = network.posterior(mlp(dtype=jnp.float32), data, Gaussian(0.3))

@@ -8,9 +8,8 @@ from scipy import optimize, special
 
 import ergodax as ex
 from ergodax import tree
-from ergodax.target.minimise import minimise
-from ergodax.tune.modes import descent
-from ergodax.tune.newton import newton, whole_hessian
+from ergodax.target.mode import minimise
+from ergodax.tune.modes import descent, newton, whole_hessian
 
 RNG = np.random.default_rng(5)
 D = 8
@@ -60,6 +59,7 @@ def test_it_finds_a_minimum_that_l_bfgs_does_not(x64):
     assert np.sqrt((other.position - w) @ hessian @ (other.position - w)) > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREES)
 def test_the_whole_hessian_is_that_of_the_potential(kind, x64):
     position = TREES[kind](jnp.asarray(RNG.normal(size=D)))
@@ -75,6 +75,7 @@ def test_it_starts_from_any_tree(x64):
     np.testing.assert_allclose(found.position, newton(posterior(), START, 30).position, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 100])
 def test_single_precision_comes_to_an_end(copies):
     """Near the minimum the potential changes by less than its rounding; steps must not go on."""

@@ -7,9 +7,9 @@ import pytest
 
 import ergodax as ex
 from ergodax import tree
-from ergodax.sampler.ccadl import ccadl
-from ergodax.sampler.msgld import msgld
-from ergodax.sampler.nogin import nogin
+from ergodax.sampler.overdamped import msgld
+from ergodax.sampler.thermostat import ccadl
+from ergodax.sampler.underdamped import nogin
 from law import normals
 
 D = 4

@@ -94,6 +94,7 @@ def test_quantiles_of_few_values_are_in_order():
     assert (np.diff(found, axis=1) > 0).all()
 
 
+@pytest.mark.slow
 def test_the_sampler_is_untouched_and_no_draw_is_needed(key):
     inside = ex.langevin(ex.FullGradient(GAUSSIAN), 0.3, 1.0)
     kernel = online.accumulate(
@@ -111,6 +112,7 @@ def test_the_sampler_is_untouched_and_no_draw_is_needed(key):
     np.testing.assert_allclose(found["quantiles"]["quantiles"], exact, atol=0.15)
 
 
+@pytest.mark.slow
 def test_every_third_position_after_the_tenth_step(key):
     inside = ex.sgld(ex.FullGradient(GAUSSIAN), 0.3)
     kernel = online.accumulate(inside, after=10, every=3, moments=online.Moments())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ergodax import Column, Dense, Diagonal, LowRank, Scalar, tree
-from ergodax.recipe.operators.sum import solve_sum
+from ergodax.recipe.operators.algebra import solve_sum
 
 D = 4
 VALUES = np.array([0.5, 2.0, 1.5, 3.0])
@@ -67,6 +67,7 @@ def test_functions_of_the_eigenvalues(name, block, x64):
     np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ["vector", "tree", "matrix"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_block_keeps_its_precision(name, block, x64):

@@ -34,6 +34,7 @@ def test_it_is_what_optax_joins():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["step_size", "temperature", "friction"])
 def test_other_numbers_and_lengths_share_a_program(name, key):
     traces = []

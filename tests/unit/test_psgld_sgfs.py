@@ -11,8 +11,7 @@ import pytest
 
 import ergodax as ex
 from ergodax import control_flow, tree
-from ergodax.sampler.psgld import psgld
-from ergodax.sampler.sgfs import sgfs
+from ergodax.sampler.preconditioned import psgld, sgfs
 from law import normals
 
 module = sys.modules[psgld.__module__]  # the package has the function under its name

@@ -10,7 +10,12 @@ import pytest
 
 import ergodax as ex
 from ergodax.data import ShuffledEpochs
-from ergodax.sampler import replicas, swaps
+from ergodax.sampler.replica_exchange import (
+    Replicas,
+    differences_on,
+    energies_for,
+    neighbours,
+)
 from ergodax.schedule import Phases, Polynomial
 
 TARGET = ex.targets.gaussian(jnp.zeros(2), 1.0)
@@ -40,6 +45,7 @@ def two_steps(kernel, key, start=(0.5, -0.5)):
     return (one, first), (two, second)
 
 
+@pytest.mark.slow
 def test_without_swaps_a_replica_is_its_sampler(key):
     """Before the first round, replica i takes the step of sampler(gradient, h_i, T_i)."""
     temperatures, sizes = (1.0, 2.0, 5.0), (0.1, 0.2, 0.3)
@@ -71,7 +77,7 @@ def test_without_swaps_a_replica_is_its_sampler(key):
 def test_whole_states_change_places():
     """Position, carried gradient and estimator's state together; momenta by sqrt(T_to / T_from)."""
     rows = jnp.arange(3.0)
-    held = replicas.Replicas(
+    held = Replicas(
         {"x": rows[:, None] * jnp.ones((1, 2))}, {"momentum": rows + 1.0}, (rows,), {"g": rows}
     )
     new = held.exchanged(jnp.array([1, 0, 2]), jnp.array([1.0, 4.0, 9.0]))
@@ -81,6 +87,7 @@ def test_whole_states_change_places():
     np.testing.assert_allclose(new.estimate["g"], [1.0, 0.0, 2.0])
 
 
+@pytest.mark.slow
 def test_the_carried_gradient_follows_its_position(key):
     """After a step with swaps, each replica's gradient is still the one at its position."""
     kernel = exchange(ex.langevin, temperatures=(1.0, 1.1, 1.2), swap_every=1)
@@ -92,10 +99,11 @@ def test_the_carried_gradient_follows_its_position(key):
 
 @pytest.mark.parametrize("number, pairs", [(0, [True, False, True]), (1, [False, True, False])])
 def test_pairs_take_turns(number, pairs):
-    np.testing.assert_array_equal(swaps.neighbours(4, jnp.int32(number)), pairs)
-    assert swaps.neighbours(2, jnp.int32(number)).all(), "two replicas have one pair"
+    np.testing.assert_array_equal(neighbours(4, jnp.int32(number)), pairs)
+    assert neighbours(2, jnp.int32(number)).all(), "two replicas have one pair"
 
 
+@pytest.mark.slow
 def test_a_round_every_so_many_steps(key):
     kernel = exchange(temperatures=(1.0, 1.01, 1.02), swap_every=3)
     run = ex.sample(kernel, jnp.ones(2), 12, key=key, num_chains=2, progress=False)
@@ -129,10 +137,10 @@ def test_evaluations_with_data(key):
 
 def test_all_data_leave_no_noise(x64):
     rows = jnp.asarray(ROWS, float)
-    energies = swaps.energies_for(ex.Minibatch(posterior(), 40), None, correction=True)
+    energies = energies_for(ex.Minibatch(posterior(), 40), None, correction=True)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2)))
     exact, none = energies.differences(jax.random.key(0), x)
-    difference, variance = swaps.differences_on(posterior(), x, rows)
+    difference, variance = differences_on(posterior(), x, rows)
     np.testing.assert_allclose(difference, exact, rtol=1e-6)
     np.testing.assert_array_equal([none, variance], 0.0)
 
@@ -164,6 +172,7 @@ def test_other_numbers_share_a_program(key):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [0.1, [0.1, 0.2], [Polynomial(0.1), Polynomial(0.2)]])
 def test_step_sizes(sizes, key):
     (_, info), (_, second) = two_steps(exchange(step_size=sizes, temperatures=(1.0, 2.0)), key)
@@ -171,6 +180,7 @@ def test_step_sizes(sizes, key):
     assert float(second.step_size) <= 0.1 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_shuffled_epoch(key):
     gradient = ex.Minibatch(posterior(), 4, batching=ShuffledEpochs())
     _, (state, info) = two_steps(exchange(gradient=gradient, step_size=1e-3, swap_every=1), key)
@@ -184,6 +194,7 @@ def test_other_variables_are_refused(key):
             exchange(sampler).init(key, jnp.ones(2))
 
 
+@pytest.mark.slow
 def test_a_hot_replica_that_diverges_ends_the_run(key):
     """Its numbers are not finite, and pass to the cold replica where the run sees them."""
     kernel = exchange(step_size=[0.1, 5.0], temperatures=(1.0, 2.0), swap_every=1)

@@ -12,7 +12,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.driver import run as driver
-from ergodax.driver.clock import Clock
+from ergodax.driver.progress import Clock
 
 KEY = jax.random.key(5)
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
@@ -77,6 +77,7 @@ def kill_after(monkeypatch, writes):
     monkeypatch.setattr(driver.Checkpointer, "write", write)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [1, 2, 5])
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_same_draws_as_uninterrupted(tmp_path, name, writes, monkeypatch):
@@ -96,6 +97,7 @@ def test_the_same_draws_as_uninterrupted(tmp_path, name, writes, monkeypatch):
     )  # nothing left to do
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_made_longer(tmp_path):
     kernel = KERNELS["sghmc with saga"]()
     sample(kernel, 31, checkpoint=kept(tmp_path / "run"))
@@ -105,6 +107,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
         sample(kernel, 40, checkpoint=kept(tmp_path / "run", resume=True))
 
 
+@pytest.mark.slow
 def test_resume_where_there_is_nothing_begins(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
     same(sample(kernel), sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)))
@@ -162,6 +165,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_another_run_is_refused_with_what_changed(tmp_path, name):
     make, options, text = CHANGES[name]
@@ -171,6 +175,7 @@ def test_another_run_is_refused_with_what_changed(tmp_path, name):
     assert text in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_constant_inside_a_function_counts(tmp_path):
     def prior_about(centre):
         return lambda p: -0.5 * jnp.sum((p["w"] - centre) ** 2)

@@ -44,12 +44,14 @@ def test_the_covariance_is_that_of_every_batch(kind, replace, key, x64):
     enumerated.assert_covariance_is_known(estimator, state, position(kind), replace)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_potential(key, x64):
     estimator = ex.SAGA(curved(), SIZE)
     state = after(estimator, "tree", key)
     enumerated.assert_gradient_of_potential(estimator, state, position("tree"), key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replace", [False, True])
 def test_table_and_estimates_of_a_plain_loop(replace, key, x64):
     """With replacement a row may stand in a batch twice, and counts once in the sum."""
@@ -105,6 +107,7 @@ def drift(passes: int, steps: int = 40_000) -> float:
     return np.abs(np.asarray(state.sum.score) - table.sum(axis=0)).max() / unit
 
 
+@pytest.mark.slow
 def test_rounding_does_not_add_up():
     """The sum is taken anew every 400 steps, the last time after the last step."""
     assert drift(passes=4) < 1.0
@@ -162,11 +165,13 @@ def seconds(rows: int) -> float:
     return min(took(1000) - took(1) for _ in range(3)) / 1000
 
 
+@pytest.mark.slow
 def test_a_step_does_not_copy_the_table():
     """Of 16 MB, which would take a millisecond; the bound is generous."""
     assert seconds(10**6) < 5e-4
 
 
+@pytest.mark.slow
 def test_many_chains(key):
     at = jax.tree.map(lambda x: x.astype("f4"), position("tree"))
     kernel = ex.sghmc(

@@ -49,6 +49,7 @@ SCHEDULES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEDULES)
 @pytest.mark.parametrize("build", [ex.sgld, ex.langevin, ex.hmc], ids=["sgld", "langevin", "hmc"])
 def test_the_steps_of_a_run_follow_the_schedule(kind, build, key):

@@ -10,10 +10,11 @@ import pytest
 
 import ergodax as ex
 from conformance.positions import log_likelihood, log_prior, tree_positions
+from conformance.run import untyped
 from ergodax import control_flow
 from ergodax.data import ShuffledEpochs
-from ergodax.gradient import scores
-from ergodax.gradient.score_covariance import ScoreCovariance
+from ergodax.gradient import covariance as scores
+from ergodax.gradient.covariance import ScoreCovariance
 from ergodax.recipe.operators import Dense
 from law import batches
 
@@ -75,6 +76,7 @@ def test_planted_faults_are_biased(x64):
     np.testing.assert_allclose(halved, 0.5 * COVARIANCE[True], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_all_rows_give_the_covariance_itself(structure, replace, x64):
@@ -83,6 +85,7 @@ def test_all_rows_give_the_covariance_itself(structure, replace, x64):
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("structure", ["dense", "diagonal", "scalar"])
 def test_chunks_lose_no_digits(structure, chunk, x64):
@@ -120,6 +123,7 @@ def walk(estimator, key, steps):
 AVERAGES = [("dense", 0.7, 1), ("dense", "all", 3), ("diagonal", "all", 1), ("scalar", 0.7, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure, average, refresh", AVERAGES)
 def test_averages_by_hand(structure, average, refresh, key, x64):
     """Divided by 1 - decay^k, as an average that starts at zero must be; or the plain mean."""
@@ -136,6 +140,7 @@ def test_averages_by_hand(structure, average, refresh, key, x64):
         np.testing.assert_allclose(found, STRUCTURES[structure](expected), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ["batch", "all"])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_the_covariance_is_kept_and_renewed(structure, rows, key, x64):
@@ -152,6 +157,7 @@ def test_the_covariance_is_kept_and_renewed(structure, rows, key, x64):
     assert counts == [4 + more, 4, 4, 4 + more, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refresh", [1, 2])
 @pytest.mark.parametrize("batching", [None, ShuffledEpochs()])
 def test_the_gradient_is_that_of_the_inner_estimator(batching, refresh, key, x64):
@@ -165,6 +171,7 @@ def test_the_gradient_is_that_of_the_inner_estimator(batching, refresh, key, x64
     jax.tree.map(np.testing.assert_array_equal, state.gradient, plain)
 
 
+@pytest.mark.slow
 def test_low_rank_is_dense(key, x64):
     """The same map and the same functions of it, on a tree."""
     gradient = ex.Minibatch(ex.Posterior(log_prior, log_likelihood, SCORES[:, 0]), 3)
@@ -190,6 +197,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_state_keeps_its_type_and_promotes_nothing(options, dtype, key, x64):
@@ -205,6 +213,7 @@ def test_the_state_keeps_its_type_and_promotes_nothing(options, dtype, key, x64)
         assert {leaf.dtype for leaf in jax.tree.leaves(noise)} == {jnp.dtype(dtype)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n, d, rows", [(4, 4, "batch"), (4, 5, "batch"), (2, 8, "all"), (2, 9, "all")]
 )
@@ -264,6 +273,7 @@ def evaluations_of_chains(key, chains=3, steps=20, **options) -> tuple[int, int]
     return counter.count, counted
 
 
+@pytest.mark.slow
 def test_chains_together_measure_only_when_it_is_due(key):
     options = {"structure": "diagonal", "rows": "all", "refresh": 10}
     due = 3 * (20 * 4 + 2 * 12)
@@ -287,6 +297,7 @@ def test_the_compiled_step_of_many_chains_has_a_condition(key):
     assert " conditional(" in str(step.lower(keys, state).compile().as_text())
 
 
+@pytest.mark.slow
 def test_chains_out_of_step_keep_their_own_periods(key, x64):
     """One that another makes measure is none the wiser."""
     estimator = ScoreCovariance(ex.Minibatch(curved(), 4), "diagonal", average=0.5, refresh=3)
@@ -329,6 +340,7 @@ def test_all_rows_need_the_memory_of_a_chunk():
     assert memory is not None and memory.temp_size_in_bytes < 10 * chunk * d * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_one_program_serves_every_step(options, key):
     traces = []
@@ -397,3 +409,15 @@ def test_a_batch_of_one_will_do_where_all_rows_are_measured(key):
     point = jnp.asarray(POINT, jnp.float32)
     estimate, _ = estimator.estimate(key, estimator.init(key, point), point)
     np.testing.assert_allclose(matrix(estimate.covariance), 3.0 * COVARIANCE[False], rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [4, 6])  # a root of as many rows as dimensions is kept as a matrix
+def test_a_kept_root_needs_batches_of_one_size(size, key):
+    rows = np.random.default_rng(1).normal(size=(12, 5)).astype(np.float32)
+    gradient = ScoreCovariance(ex.Minibatch(linear(rows), 3), refresh=2)
+    kernel = untyped(ex.sgld(gradient, 0.01, compensate=True, clip=True))
+    state = kernel.init(key, jnp.zeros(5))
+    kernel.step(key, state, batch=rows[:3])
+    with pytest.raises(ValueError, match="batches of one size, or use refresh=1"):
+        kernel.step(key, state, batch=rows[:size])

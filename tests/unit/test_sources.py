@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import ergodax as ex
-from ergodax.data.pages import Pages, equal_pages
+from ergodax.data.paged import Pages, equal_pages
 
 ORDER = np.array([3, 141592653], np.uint32)
 
@@ -229,7 +229,7 @@ BAD_FILES = {
     "structured": (np.zeros(3, [("a", "f4"), ("b", "i4")]), TypeError, "structured"),
     "fortran": (np.asfortranarray(np.ones((4, 3))), ValueError, "Fortran's order"),
     "number": (np.float32(3.0), ValueError, "single number"),
-    "empty": (np.zeros((0, 3)), ValueError, "nothing to learn"),
+    "empty": (np.zeros((0, 3)), ValueError, "it has 0 rows"),
     "no header": (b"abc", ValueError, "not a .npy file"),
     "nothing": (b"", ValueError, "not a .npy file"),
     "cut header": (GOOD + b"{'descr': '<f4'", ValueError, "not a .npy file"),

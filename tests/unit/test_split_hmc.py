@@ -3,7 +3,6 @@
 Each property stands beside an integrator that lacks it.
 """
 
-import sys
 from unittest import mock
 
 import jax
@@ -13,13 +12,12 @@ import pytest
 from scipy import linalg
 
 import ergodax as ex
-from ergodax.integrator.leapfrog import leapfrog
-from ergodax.integrator.nested_leapfrog import nested_leapfrog
+from ergodax.integrator import hamiltonian
+from ergodax.integrator.hamiltonian import leapfrog, nested_leapfrog
 from ergodax.recipe.operators import as_definite
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-NESTED = sys.modules["ergodax.integrator.nested_leapfrog"]  # also the name of the function
 MASS = as_definite(np.array([[1.0, 0.3], [0.3, 2.0]]), "mass")
 Z = np.array([0.4, -0.9, 0.8, 0.5])  # position and momentum
 
@@ -82,9 +80,10 @@ def unsymplectic(integrator):
     return np.abs(jacobian.T @ form @ jacobian - form).max(), abs(np.linalg.det(jacobian) - 1.0)
 
 
+@pytest.mark.slow
 def test_it_preserves_volume():
     assert max(unsymplectic(carried)) < 1e-12
-    with mock.patch.object(NESTED, "leapfrog", euler):
+    with mock.patch.object(hamiltonian, "leapfrog", euler):
         assert min(unsymplectic(carried)) > 1e-2
 
 
@@ -125,6 +124,7 @@ def test_with_both_parts_it_is_not():
     assert float(jnp.max(jnp.abs(carried(Z) - jnp.concatenate([x, r])))) > 1e-2
 
 
+@pytest.mark.slow
 def test_evaluations_are_those_of_both_parts():
     """Of data, N for each outer step; of a function without data, one for each inner step."""
     data = ex.Posterior(
@@ -140,6 +140,7 @@ def test_evaluations_are_those_of_both_parts():
         np.testing.assert_array_equal(info.evaluations, expected)
 
 
+@pytest.mark.slow
 def test_info_is_of_the_whole_potential():
     kernel = ex.split_hmc(ex.Target(gentle), ex.Target(steep), 0.2, num_inner_steps=4)
     draws = ex.sample(kernel, jnp.zeros(2), 40, key=jax.random.key(0), progress=False)

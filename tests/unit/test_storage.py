@@ -61,6 +61,7 @@ def test_round_trip(kind, tmp_path):
     same(ex.Samples.load(path), samples)
 
 
+@pytest.mark.slow
 def test_a_real_run_comes_back_whole(key, tmp_path):
     """State and Info of the library are restored as what they are, keys included."""
     posterior = ex.Posterior(lambda w: -jnp.sum(w**2), lambda w, x: w @ x, np.ones((6, 2)))

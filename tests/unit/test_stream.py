@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.data.block import Block, blocks_of, errors_of_reading, replaced
-from ergodax.data.streamed import FOR_EVER, Streamed
-from ergodax.driver.clock import Clock
+from ergodax.data.block import FOR_EVER, Block, Streamed, blocks_of, errors_of_reading, replaced
+from ergodax.driver.progress import Clock
 
 KEY = jax.random.key(5)
 
@@ -142,6 +141,7 @@ def design_effect(scores, page):
     return 1.0 + (page - 1) * rho
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "passes"), [(1, 1), (2, 1), (3, 2), (2, 3)])
 def test_the_noise_of_a_block(page, passes, tmp_path, x64):
     """The mean over all batches of a block, against the formula in `Streamed`."""
@@ -175,6 +175,7 @@ def test_the_noise_of_a_block(page, passes, tmp_path, x64):
     np.testing.assert_allclose(steps * means.var(), slow, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [1, 2])
 def test_the_noise_of_one_batch(page, tmp_path, x64):
     """Over every block and every n of its rows: that of n of N for rows in random order.
@@ -222,6 +223,7 @@ def test_over_an_epoch_the_noise_cancels(tmp_path):
 # What is computed
 
 
+@pytest.mark.slow
 def test_estimators_agree_with_resident_data(files):
     """With a block of all rows in one batch every estimator is the exact gradient."""
     streamed, kept = posterior_of(files), resident(files)
@@ -240,7 +242,7 @@ def test_estimators_agree_with_resident_data(files):
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_expansion_is_that_of_resident_data(order, files):
-    with mock.patch("ergodax.data.passes.BYTES", 1300):  # seven parts, the last one shorter
+    with mock.patch("ergodax.data.arrays.BYTES", 1300):  # seven parts, the last one shorter
         streamed = ex.ControlVariate(posterior_of(files), 10, jnp.ones(3), order=order)
     kept = ex.ControlVariate(resident(files), 10, jnp.ones(3), order=order)
     pairs = zip(*(jax.tree.leaves(g.expansion) for g in (streamed, kept)), strict=True)
@@ -259,6 +261,7 @@ def test_the_mode_is_that_of_resident_data(files):
     assert jax.tree.map(lambda x: x.dtype, streamed) == jax.tree.map(lambda x: x.dtype, kept)
 
 
+@pytest.mark.slow
 def test_the_covariance_of_scores_leaves_the_block_alone(files):
     posterior, point = posterior_of(files, block_rows=100), jnp.zeros(3)
     every, some = (
@@ -293,6 +296,7 @@ def kernel_of(files, n=50, **options):
     return ex.sghmc(ex.Minibatch(posterior_of(files, **options), n), 1e-2, 5.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 3])
 def test_a_run_is_the_loop_by_hand(passes, files):
     kernel = kernel_of(files, block_rows=100, page_rows=5, passes=passes)
@@ -310,6 +314,7 @@ def test_a_run_is_the_loop_by_hand(passes, files):
     assert int(blocks_of(state)[0].number) == (40 * 50 - 1) // (100 * passes)
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_chunks(files):
     kernel = kernel_of(files, block_rows=200)
     options = {"key": KEY, "num_chains": 3, "burn_in": 7, "thin": 2, "progress": False}
@@ -334,6 +339,7 @@ def test_the_same_files_opened_again_share_a_program(files):
         assert len(traces) == count
 
 
+@pytest.mark.slow
 def test_a_stream_of_an_iterator_runs():
     x = np.random.default_rng(0).normal(size=(90, 3)).astype("f4")
     source = ex.data.stream(lambda: iter([x[:40], x[40:]]), num_rows=90, block_rows=30)
@@ -342,6 +348,7 @@ def test_a_stream_of_an_iterator_runs():
     assert np.isfinite(samples.position).all()
 
 
+@pytest.mark.slow
 def test_noise_compensation_runs_on_a_stream(files):
     posterior = posterior_of(files, block_rows=300)
     inner = ex.ControlVariate(posterior, 50, ex.find_mode(posterior, jnp.zeros(3)))

@@ -99,6 +99,7 @@ def evaluations(chains=3, steps=7, **options):
     return computed, counted
 
 
+@pytest.mark.slow
 def test_chains_together_renew_when_it_is_due_and_only_then():
     computed, counted = evaluations(chunk=2)
     extra = [3 * (2 * SIZE + (N if t % 3 == 0 else 0)) for t in range(7)]
@@ -180,6 +181,7 @@ def test_what_cannot_be_is_refused(name):
         ex.SVRG(curved(), SIZE, **options)
 
 
+@pytest.mark.slow
 def test_many_chains(key):
     at = jax.tree.map(lambda x: x.astype("f4"), position("tree"))
     kernel = ex.sghmc(

@@ -95,6 +95,7 @@ def test_funnel_oracle(key, x64):
         assert abs(event.mean() - p) < Z * np.sqrt(p * (1 - p) / DRAWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_potentials_work_in_both_precisions(name, x64):
     target = TARGETS[name]()

@@ -44,6 +44,7 @@ def test_the_variance_of_a_double_well_by_quadrature(t, x64):
     np.testing.assert_allclose(target.tempered(t).covariance, [[second / mass]], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t", [0.25, 4.0])
 @pytest.mark.parametrize("target", [targets.gaussian([1.0], [2.0]), targets.double_well()])
 def test_draws_obey_the_virial_theorem(target, t, key):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver.traced import traced
+from ergodax.driver.compile import traced
 
 KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
 START = jnp.array([1.0, -2.0])
@@ -57,6 +57,7 @@ def test_arrays_closed_over_are_arguments():
         np.testing.assert_allclose(run(shift), plain - np.asarray(shift), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_functions_of_other_numbers_are_not_confused():
     plain = sample().position
     for factor in (2.0, 2.5, np.float32(-1.0), -0.0, 0.0):
@@ -103,6 +104,7 @@ def test_programs_are_equal_if_and_only_if_they_do_the_same(make, one, same, oth
     assert program != traced(make(other), VECTOR).program
 
 
+@pytest.mark.slow
 def test_an_array_that_changes_in_place_counts():
     shift = np.zeros(2, np.float32)
     plain = sample().position

@@ -10,8 +10,8 @@ import pytest
 
 import ergodax as ex
 from ergodax.tune import modes
-from ergodax.tune.coordinates import Coordinates
 from ergodax.tune.modes import Descents, other_modes, scout
+from ergodax.tune.whitening import Coordinates
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,7 @@ def bent(p):
     return 2.0 * jnp.sqrt(1.0 + x**2) + 5e3 * (y - 0.1 * x**2) ** 2
 
 
+@pytest.mark.slow
 def test_a_search_in_a_bent_valley_goes_on(monkeypatch):
     without(monkeypatch, "ITERATIONS", 10)  # too few to come to its end
     target = ex.Target(bent)
@@ -92,6 +93,7 @@ def bent_wells(p):
     return 0.05 * (x**2 - 16.0) ** 2 + 5e3 * (y - 0.1 * x**2) ** 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iterations", [10, 100])
 def test_the_other_end_of_a_bent_valley_is_still_a_mode(iterations, monkeypatch):
     without(monkeypatch, "ITERATIONS", iterations)

@@ -7,9 +7,8 @@ import pytest
 
 import ergodax as ex
 from ergodax.tune import estimator
-from ergodax.tune.coordinates import Coordinates
-from ergodax.tune.estimator import COSTS, HEAT, Plan, choose_estimator
-from ergodax.tune.pilot import in_round
+from ergodax.tune.estimator import COSTS, INFLATION, Plan, choose_estimator
+from ergodax.tune.whitening import Coordinates, posterior_in
 from unit.enumerated import CENTRES, SIZE, N, covariance, curved, on_every_batch, position
 
 KEY = jax.random.key(4)
@@ -22,7 +21,7 @@ def points(d, scale=1.0, count=8):
 def measured(at, name):
     """The covariance of one example's part, in the coordinates centred at the enumerated centre."""
     centred = Coordinates(position("flat", CENTRES), jnp.eye(3))
-    inner = in_round(curved(), centred)
+    inner = posterior_in(curved(), centred)
     return centred, inner, estimator._covariances(inner, inner.data, at[None, :])[name]
 
 
@@ -33,7 +32,7 @@ def test_the_noise_is_that_of_every_batch(name):
     centred, inner, one = measured(at, name)
     # In coordinates rotated by its eigenvectors the covariance is diagonal, as `build` needs it.
     values, vectors = np.linalg.eigh(one)
-    rotated = in_round(curved(), centred.moved(jnp.zeros(3), jnp.asarray(vectors)))
+    rotated = posterior_in(curved(), centred.moved(jnp.zeros(3), jnp.asarray(vectors)))
     built = Plan(name, SIZE, 0.1, values, values[-1], {}).build(rotated)
     estimates, _ = on_every_batch(built, None, jnp.asarray(vectors.T @ at), False)
     known = covariance(estimates)
@@ -104,7 +103,7 @@ def test_a_cost_grows_with_the_noise_and_the_heat_stays_small(name):
     found = [estimator._cheapest(total, top, name, 1.0) for top in np.geomspace(1e-12, 1e-2, 30)]
     costs, sizes, steps, noises = map(np.asarray, zip(*found, strict=True))
     assert np.all(np.diff(costs) >= 0)
-    assert np.all(noises * steps / 2 <= HEAT * (1 + 1e-9)) and np.all(steps <= 1.0)
+    assert np.all(noises * steps / 2 <= INFLATION * (1 + 1e-9)) and np.all(steps <= 1.0)
     assert sizes.min() >= estimator.SMALLEST_BATCH and sizes.max() <= total // 2
     for top, n, noise in zip(np.geomspace(1e-12, 1e-2, 30), sizes, noises, strict=True):
         np.testing.assert_allclose(noise, total * (total - n) / n * top, rtol=1e-9)
@@ -119,7 +118,7 @@ def test_no_batch_is_cheaper_than_the_one_chosen():
     total, top, name = 100_000, 1e-8, "ControlVariate"
     cost, n, h, _ = estimator._cheapest(total, top, name, 1.0)
     for other in 2 ** np.arange(3, 16):
-        step = min(1.0, 2 * HEAT / (total * (total - other) / other * top))
+        step = min(1.0, 2 * INFLATION / (total * (total - other) / other * top))
         assert cost <= (estimator.OVERHEAD + 2 * other) * 2 / step + 1e-9
     assert 8 <= n <= 2**15 and 0 < h <= 1
 
@@ -136,6 +135,7 @@ def test_hardly_any_data(size):
     plan.build(wide(size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COSTS)
 def test_a_float32_position_stays_so_where_double_precision_is_on(name, x64):
     posterior, at = linear(100, 2), jnp.array([0.3, -0.1], jnp.float32)
@@ -163,7 +163,7 @@ def test_snapshots_never_pay():
     for ratio in np.geomspace(1e-5, 1e3, 81):
         top = ratio / total
         noise = total * (total - sizes) / sizes * top * distance
-        h = np.minimum(1.0, 2 * HEAT / np.maximum(noise, 1e-30))
+        h = np.minimum(1.0, 2 * INFLATION / np.maximum(noise, 1e-30))
         snapshots = ((estimator.OVERHEAD + 2 * sizes) * 2 / h + 2 * total / times).min()
         others = [
             estimator._cheapest(total, top, name, 1.0)[0] for name in COSTS if "2" not in name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.tune.gaussian import _geometric_mean, averaged_gaussian
+from ergodax.tune.curvature import _geometric_mean, averaged_gaussian
 
 KEY = jax.random.key(5)
 

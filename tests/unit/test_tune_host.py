@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ergodax.tune.beside import beside
+from ergodax.tune.background import in_background
 from ergodax.tune.host import generator, on_device, split_key
 
 KEY = jax.random.key(9)
@@ -72,12 +72,12 @@ def test_a_thread_has_the_settings_of_its_caller():
         return jnp.zeros(()).dtype, jax.config.jax_numpy_dtype_promotion
 
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        inside, here = beside(settings).result(), settings()
+        inside, here = in_background(settings).result(), settings()
     assert inside == here != settings()
     assert inside[0] == jnp.float64
-    assert beside(settings).result() == settings()
+    assert in_background(settings).result() == settings()
 
 
 def test_what_a_thread_raises_is_raised_where_its_result_is_asked_for():
     with pytest.raises(ZeroDivisionError):
-        beside(lambda: 1 / 0).result()
+        in_background(lambda: 1 / 0).result()

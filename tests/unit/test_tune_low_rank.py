@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ergodax.tune.low_rank import LowRank, sharpest
+from ergodax.tune.curvature import sharpest
+from ergodax.tune.whitening import LowRank
 
 D = 300
 

@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ergodax as ex
-from ergodax.tune.coordinates import Coordinates
 from ergodax.tune.modes import PAIRS, SPREADS, descend, end, other_modes, scout, starts_at
+from ergodax.tune.whitening import Coordinates
 
 KEY = jax.random.key(4)
 SCOUTS = 2 * PAIRS * len(SPREADS)
@@ -27,11 +28,13 @@ def found(target, d, centre):
     return other_modes(target, coordinates, scout(target, jnp.full(d, centre), key=KEY))
 
 
+@pytest.mark.slow
 def test_the_other_of_two_is_found():
     (u,) = found(two_modes(6.0), 1, 6.0)
     np.testing.assert_allclose(u, -12.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_in_many_dimensions_far_is_farther():
     """The typical distance of a draw from its mode, 32, tells of no other mode; 50 does."""
     d = 1_025
@@ -47,6 +50,7 @@ def test_the_only_mode_is_no_other():
     assert found(ex.Target(lambda x: 0.5 * jnp.sum((x - 6.0) ** 2)), 3, 6.0) == []
 
 
+@pytest.mark.slow
 def test_a_mode_without_weight_is_none():
     assert found(two_modes(6.0, worse=-40.0), 1, 6.0) == []  # it is the other that is worse
     assert len(found(two_modes(6.0, worse=-5.0), 1, 6.0)) == 1
@@ -56,6 +60,7 @@ def test_near_modes_are_one():
     assert found(two_modes(2.5), 1, 2.5) == []
 
 
+@pytest.mark.slow
 def test_scouts_come_in_pairs_and_some_rows_stand_for_all():
     def log_likelihood(w, x):
         return -0.05 * jnp.sum((x - w**2) ** 2)

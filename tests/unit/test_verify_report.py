@@ -70,6 +70,7 @@ def test_shapes(wrong):
     assert wrong.points.dtype == wrong.residual.dtype == np.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True])
 def test_the_session_keeps_its_precision(double):
     """In double precision inside, whatever the session's; also where it ends in an error."""
@@ -104,6 +105,7 @@ def test_the_tolerance_decides():
     np.testing.assert_array_equal(lenient.residual, strict.residual)
 
 
+@pytest.mark.slow
 def test_whole_states_and_positions():
     """A dict with every variable is taken as it is; positions get the other variables drawn."""
     rng = np.random.default_rng(0)
@@ -128,6 +130,7 @@ def test_a_tree_as_state():
     assert report.points.shape == (64, 3)
 
 
+@pytest.mark.slow
 def test_a_curl_in_single_precision():
     """Found in float64, used in the precision of the position."""
     spin = np.array([[1.0, -1.0], [1.0, 1.0]], "f4")

@@ -42,6 +42,7 @@ def test_whole_weights_are_repetitions():
     assert table["sd"].item() ** 2 == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("power", [0.0, 0.55])
 def test_mcse_of_an_autoregression(a, power):

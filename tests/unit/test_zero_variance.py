@@ -10,7 +10,7 @@ from scipy import stats
 
 import ergodax as ex
 from ergodax.postprocess import gradients, zero_variance
-from ergodax.postprocess.control_variates import Basis, Data, fit
+from ergodax.stats.zero_variance import Basis, Data, fit
 
 PRECISION = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.5]])
 COVARIANCE, MEAN = np.linalg.inv(PRECISION), np.array([1.0, -2.0, 0.5])

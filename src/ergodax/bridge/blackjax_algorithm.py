@@ -60,15 +60,10 @@ class _Step(Identified):
 
 
 class AlgorithmState(eqx.Module):
-    """The state of an algorithm of BlackJAX beside that of its batches.
+    """The state of an algorithm of BlackJAX, and that of its batches."""
 
-    Attributes:
-        inner: BlackJAX's.
-        batches: the state of the batching scheme, or None.
-    """
-
-    inner: Any
-    batches: Any
+    inner: Any  # BlackJAX's
+    batches: Any  # the state of the batching scheme, or None
 
     @property
     def position(self) -> PyTree:
@@ -184,10 +179,10 @@ def from_blackjax(
         )
     data, batching = as_data(data), batching or WithoutReplacement()
     batching.check(num_rows(data), batch_size)
-    heat = jnp.asarray(temperature, float)
     return StochasticAlgorithm(
-        algorithm, size, heat, data, int(batch_size), batching, gradients_per_step
-    )
+        algorithm, size, jnp.asarray(temperature, float), data, int(batch_size), batching,
+        gradients_per_step,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

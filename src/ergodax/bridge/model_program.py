@@ -17,25 +17,16 @@ LOCK = threading.RLock()
 
 
 class ModelProgram(eqx.Module):
-    """A model with its arguments; those with a row for each example are given apart, as data.
+    """A model with its arguments; those with a row for each example are given apart, as data."""
 
-    Attributes:
-        model: with primitives of NumPyro.
-        arguments: (args, kwargs), None in the place of data.
-        is_data: which leaves of (args, kwargs) are data.
-        structure: of (args, kwargs).
-        plate: the name of the data's plate, or None.
-        sites: the latent sites, with the shapes of their unconstrained values.
-        template: a few rows of the data, on which the prior is evaluated.
-    """
-
-    model: Callable = eqx.field(static=True)
-    arguments: list
-    is_data: tuple[bool, ...] = eqx.field(static=True)
-    structure: Any = eqx.field(static=True)
-    plate: str | None = eqx.field(static=True)
+    model: Callable = eqx.field(static=True)  # with primitives of NumPyro
+    arguments: list  # (args, kwargs), None in the place of data
+    is_data: tuple[bool, ...] = eqx.field(static=True)  # which leaves of (args, kwargs) are data
+    structure: Any = eqx.field(static=True)  # of (args, kwargs)
+    plate: str | None = eqx.field(static=True)  # the name of the data's plate, or None
+    # the latent sites, with the shapes of their unconstrained values
     sites: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
-    template: list
+    template: list  # a few rows of the data, on which the prior is evaluated
 
     def log_prior(self, position: dict[str, Array]) -> Float[Array, ""]:
         """Everything outside the data's plate, with the Jacobians of the transforms."""
@@ -105,14 +96,11 @@ class ModelProgram(eqx.Module):
     def _trace(self, model: Callable, data: list) -> dict:
         from numpyro import handlers
 
-        args, kwargs = self._filled(data)
-        with resized(self.plate, data[0].shape[0] if data else 0):
-            return handlers.trace(model).get_trace(*args, **kwargs)
-
-    def _filled(self, data: list) -> tuple[tuple, dict]:
         rows, rest = iter(data), iter(tree.thaw(self.arguments))
         leaves = [next(rows) if is_data else next(rest) for is_data in self.is_data]
-        return jax.tree.unflatten(self.structure, leaves)
+        args, kwargs = jax.tree.unflatten(self.structure, leaves)
+        with resized(self.plate, data[0].shape[0] if data else 0):
+            return handlers.trace(model).get_trace(*args, **kwargs)
 
     def _by_row(self, site: dict, trace: dict, count: int) -> Array:
         """The log density of a site for each row of its plate, which NumPyro may have scaled."""

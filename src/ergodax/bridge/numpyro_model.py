@@ -11,16 +11,59 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.bridge.model_program import ModelProgram, as_numpyro_computes
-from ergodax.bridge.model_sites import WHOLE, data_plate, is_rows, latent_sites
+from ergodax.bridge.model_program import ModelProgram, as_numpyro_computes, inside
 from ergodax.data.arrays import take
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 
 Sites = dict[str, Any]
+WHOLE = "With plate=None the model becomes an ex.Target, evaluated on the whole data."
 
 
-class ModelPosterior(Posterior):
+class _OfModel:
+    """What a model's posterior and its target have in common besides the potential."""
+
+    program: ModelProgram
+
+    def start(self, key: PRNGKeyArray) -> dict[str, Array]:
+        """A position to start from, uniform in [-2, 2]."""
+        return _start(self.program, key)
+
+    def constrain(self, position: PyTree) -> Sites:
+        """The model's own sites, deterministic ones included, at positions.
+
+        Args:
+            position: one position, or many with any leading axes, such as samples.position.
+        """
+        position = {name: jnp.asarray(position[name]) for name, _ in self.program.sites}
+        name, shape = self.program.sites[0]
+        leading = position[name].shape[: position[name].ndim - len(shape)]
+        flat = {name: position[name].reshape(-1, *shape) for name, shape in self.program.sites}
+        sites = _constrain_many(self.program, self._rows(), flat)
+        return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), sites)
+
+    def unconstrain(self, values: Sites) -> dict[str, Array]:
+        """The position at which the latent sites have these values.
+
+        Args:
+            values: one for each latent site.
+
+        Raises:
+            ValueError: a latent site has no value.
+        """
+        missing = {name for name, _ in self.program.sites} - set(values)
+        if missing:
+            raise ValueError(
+                f"values has no {sorted(missing)}, which are latent sites of the model."
+            )
+        latent = {name: jnp.asarray(values[name]) for name, _ in self.program.sites}
+        return eqx.filter_jit(ModelProgram.unconstrain)(self.program, latent, self._rows())
+
+    def _rows(self) -> list:
+        return getattr(self, "data", [])
+
+
+class ModelPosterior(_OfModel, Posterior):
     """The posterior that `bridge.numpyro` makes of a model with a plate of data.
 
     A position is a dict: for each latent site, its value mapped to all real numbers.
@@ -36,28 +79,8 @@ class ModelPosterior(Posterior):
         super().__init__(program.log_prior, program.log_likelihoods, data, batched=True)
         self.program = program
 
-    def start(self, key: PRNGKeyArray) -> dict[str, Array]:
-        """A position to start from, uniform in [-2, 2]."""
-        return _start(self.program, key)
 
-    def constrain(self, position: PyTree) -> Sites:
-        """The model's own sites, deterministic ones included, at positions.
-
-        Args:
-            position: one position, or many with any leading axes, such as samples.position.
-        """
-        return _constrain(self.program, self.data, position)
-
-    def unconstrain(self, values: Sites) -> dict[str, Array]:
-        """The position at which the latent sites have these values.
-
-        Args:
-            values: one for each latent site.
-        """
-        return _unconstrain(self.program, self.data, values)
-
-
-class ModelTarget(AbstractTarget):
+class ModelTarget(_OfModel, AbstractTarget):
     """The target that `bridge.numpyro` makes of a model without a plate of data.
 
     A position is a dict: for each latent site, its value mapped to all real numbers.
@@ -71,26 +94,6 @@ class ModelTarget(AbstractTarget):
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U(position), the Jacobians included."""
         return -self.program.log_joint(tree.thaw(position), [])
-
-    def start(self, key: PRNGKeyArray) -> dict[str, Array]:
-        """A position to start from, uniform in [-2, 2]."""
-        return _start(self.program, key)
-
-    def constrain(self, position: PyTree) -> Sites:
-        """The model's own sites, deterministic ones included, at positions.
-
-        Args:
-            position: one position, or many with any leading axes, such as samples.position.
-        """
-        return _constrain(self.program, [], position)
-
-    def unconstrain(self, values: Sites) -> dict[str, Array]:
-        """The position at which the latent sites have these values.
-
-        Args:
-            values: one for each latent site.
-        """
-        return _unconstrain(self.program, [], values)
 
 
 def numpyro(
@@ -125,13 +128,18 @@ def numpyro(
         Phan, Pradhan and Jankowiak, Composable effects for flexible and accelerated probabilistic
         programming in NumPyro, 2019.
     """
-    _check_installed()
+    try:
+        import numpyro  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "ergodax.bridge.numpyro needs NumPyro: pip install 'ergodax[numpyro]'."
+        ) from error
     if not callable(model):
         raise TypeError(f"model must be a function with numpyro.sample sites, not {model!r}.")
     args, kwargs = jax.tree.map(_as_array, (args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     plate, num_rows, sites = _read(model, args, kwargs, plate)
-    is_data = tuple(is_rows(leaf, num_rows) for leaf in leaves)
+    is_data = tuple(_is_rows(leaf, num_rows) for leaf in leaves)
     data = [leaf for leaf, yes in zip(leaves, is_data, strict=True) if yes]
     rest = tree.hide([leaf for leaf, yes in zip(leaves, is_data, strict=True) if not yes])
     template = take(data, jnp.arange(min(2, num_rows))) if data else []
@@ -143,34 +151,97 @@ def numpyro(
     return posterior
 
 
-def _check_installed() -> None:
-    try:
-        import numpyro  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "ergodax.bridge.numpyro needs NumPyro: pip install 'ergodax[numpyro]'."
-        ) from error
-
-
 def _read(
     model: Callable, args: tuple, kwargs: dict, plate: str | None
 ) -> tuple[str | None, int, tuple]:
     """The data's plate, its rows (-1 without one), and the latent sites with their shapes."""
     from numpyro import handlers
+    from numpyro.distributions import biject_to
 
     found: list[tuple] = []
 
     def look() -> None:
         with as_numpyro_computes(), handlers.seed(rng_seed=0), _no_control_flow():
             trace = handlers.trace(model).get_trace(*args, **kwargs)
-        latent = latent_sites(trace)
-        name = data_plate(trace, jax.tree.leaves((args, kwargs)), plate)
+            shapes = {
+                site["name"]: jnp.shape(biject_to(site["fn"].support).inv(site["value"]))
+                for site in _latent_sites(trace)
+            }
+        name = _data_plate(trace, jax.tree.leaves((args, kwargs)), plate)
         num_rows = trace[name]["args"][0] if name else -1
-        sites = tuple((site["name"], _unconstrained_shape(site)) for site in latent)
-        found.append((name, num_rows, sites))
+        found.append((name, num_rows, tuple(shapes.items())))
 
     jax.eval_shape(look)
     return found[0]
+
+
+def _latent_sites(trace: dict) -> list[dict]:
+    """The sites to be sampled, all of them continuous."""
+    for name, site in trace.items():
+        if site["type"] in ("param", "mutable"):
+            raise ValueError(
+                f"the model has the {site['type']} site {name!r}, which belongs to optimisation. "
+                "Try a numpyro.sample with a prior."
+            )
+    latent = [s for s in trace.values() if s["type"] == "sample" and not s["is_observed"]]
+    for site in latent:
+        if getattr(site["fn"].support, "is_discrete", False):
+            raise ValueError(
+                f"the model has the discrete latent site {site['name']!r}, along which there is "
+                "no gradient. Sum it out, as numpyro.distributions.MixtureSameFamily does."
+            )
+    if not latent:
+        raise ValueError("the model has no latent site, so there is nothing to sample.")
+    return latent
+
+
+def _data_plate(trace: dict, leaves: list[Any], plate: Any) -> str | None:
+    """The plate whose rows are the examples; None where no plate has observed sites."""
+    if plate is None:
+        return None
+    observed = [s for s in trace.values() if s["type"] == "sample" and s["is_observed"]]
+    names = {frame.name: None for site in observed for frame in site["cond_indep_stack"]}
+    if plate != "auto":
+        if plate not in names:
+            raise ValueError(
+                f"plate={plate!r} is not a plate of observed sites; the model has {list(names)}."
+            )
+        names = {plate: None}
+    faults = {name: _fault(trace, leaves, name) for name in names}
+    good = [name for name, why in faults.items() if why is None]
+    if len(good) > 1:
+        raise ValueError(f"the data may be the plates {good}: say which, as in plate={good[0]!r}.")
+    if not good and faults:
+        raise ValueError("; ".join(why for why in faults.values() if why) + f". {WHOLE}")
+    return good[0] if good else None
+
+
+def _fault(trace: dict, leaves: list[Any], plate: str) -> str | None:
+    """Why the rows of a plate can't be the examples of a posterior; None where they can."""
+    size, subsample_size = trace[plate]["args"]
+    if subsample_size not in (None, size):
+        return (
+            f"the plate {plate!r} is subsampled by the model ({subsample_size} of {size}), and "
+            "the library draws its own batches: leave out subsample_size"
+        )
+    local = [s["name"] for s in trace.values()
+             if s["type"] == "sample" and not s["is_observed"] and inside(s, plate)]  # fmt: skip
+    if local:
+        return (
+            f"the latent sites {local} are local to the plate {plate!r}: a batch of its rows says "
+            "nothing of the others'"
+        )
+    if not any(_is_rows(leaf, size) for leaf in leaves):
+        return (
+            f"no argument of the model has the {size} rows of the plate {plate!r} as its leading "
+            "axis: pass the data as arguments, not by a closure"
+        )
+    return None
+
+
+def _is_rows(leaf: Any, count: int) -> bool:
+    """Whether an argument is an array with this many rows."""
+    return hasattr(leaf, "shape") and leaf.shape[:1] == (count,)
 
 
 def _no_control_flow() -> Any:
@@ -191,14 +262,6 @@ def _no_control_flow() -> Any:
 
 def _as_array(leaf: Any) -> Any:
     return jnp.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else leaf
-
-
-def _unconstrained_shape(site: dict) -> tuple[int, ...]:
-    from numpyro.distributions import biject_to
-
-    with as_numpyro_computes():
-        transform, value = biject_to(site["fn"].support), site["value"]
-        return jax.eval_shape(transform.inv, value).shape
 
 
 def _check_sum(program: ModelProgram, data: list) -> None:
@@ -238,23 +301,6 @@ def _start(program: ModelProgram, key: PRNGKeyArray) -> dict[str, Array]:
     }
 
 
-def _constrain(program: ModelProgram, data: list, position: PyTree) -> Sites:
-    position = {name: jnp.asarray(position[name]) for name, _ in program.sites}
-    name, shape = program.sites[0]
-    leading = position[name].shape[: position[name].ndim - len(shape)]
-    flat = {name: position[name].reshape(-1, *shape) for name, shape in program.sites}
-    sites = _constrain_many(program, data, flat)
-    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), sites)
-
-
 @eqx.filter_jit
 def _constrain_many(program: ModelProgram, data: list, positions: dict[str, Array]) -> Sites:
     return jax.vmap(lambda position: program.constrain(position, data))(positions)
-
-
-def _unconstrain(program: ModelProgram, data: list, values: Sites) -> dict[str, Array]:
-    missing = {name for name, _ in program.sites} - set(values)
-    if missing:
-        raise ValueError(f"values has no {sorted(missing)}, which are latent sites of the model.")
-    latent = {name: jnp.asarray(values[name]) for name, _ in program.sites}
-    return eqx.filter_jit(ModelProgram.unconstrain)(program, latent, data)

@@ -1,6 +1,6 @@
 """Kernels as gradient transformations of optax: the user computes the gradients."""
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -13,22 +13,15 @@ from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.kernel import check_kernel, check_key
 
-# Where the first gradient of a run is asked for.
-BY_INIT, AT_THE_START, ELSEWHERE = "by init", "at the start", "elsewhere"
+First = Literal["by init", "at the start", "elsewhere"]  # where a run asks for its first gradient
 
 
 class OptaxState(eqx.Module):
-    """The state of a kernel that is run as a gradient transformation.
+    """The state of a kernel that is run as a gradient transformation."""
 
-    Attributes:
-        inner: of the kernel, before the step that the next gradient is for.
-        key: of the whole run.
-        count: updates so far.
-    """
-
-    inner: Any
-    key: PRNGKeyArray
-    count: Int[Array, ""]
+    inner: Any  # of the kernel, before the step that the next gradient is for
+    key: PRNGKeyArray  # of the whole run
+    count: Int[Array, ""]  # updates so far
 
     @property
     def position(self) -> PyTree:
@@ -138,13 +131,13 @@ class _Run:
         leaves, structure = jax.tree.flatten(gradient)
         value = jax.tree.structure(position).unflatten(leaves)
         inner, count, first = state.inner, state.count, self._first(position)
-        if first == AT_THE_START:
+        if first == "at the start":
             inner = self._step(inner, value, state.key, count)[0]
             place = inner.position
         else:
 
             def begin() -> Any:
-                if first == ELSEWHERE:
+                if first == "elsewhere":
                     return inner
                 return self._begin(inner.position, value, state.key)[0]
 
@@ -167,21 +160,25 @@ class _Run:
         chain = jax.random.fold_in(jax.random.split(key)[1], 0)
         return kernel.step(jax.random.fold_in(chain, number), inner)[0], log
 
-    def _first(self, position: PyTree) -> str:
+    def _first(self, position: PyTree) -> First:
         """Where the first gradient is asked for, found by tracing."""
-        found = []
+        found: list[First] = []
 
         def trace(position: PyTree) -> None:
             zeros = tree.zeros_like(position)
             inner, asked_by_init = self._begin(position, zeros, self.key)
             asked = self._step(inner, zeros, self.key, 0)[1].positions
             if len(asked) != 1 or len(asked_by_init.positions) > 1:
-                raise TypeError(_not_one(self.kernel, len(asked)))
+                raise TypeError(
+                    "bridge.optax needs a kernel that asks its estimator for one gradient a step, "
+                    f"and {type(self.kernel).__name__} asks for {len(asked)}. Try ex.sgld, "
+                    "ex.sghmc, ex.langevin or ex.nogin."
+                )
             same = map(lambda a, b: a is b, *map(jax.tree.leaves, (asked[0], inner.position)))
             if asked_by_init.positions:
-                found.append(BY_INIT)
+                found.append("by init")
             else:
-                found.append(AT_THE_START if all(same) else ELSEWHERE)
+                found.append("at the start" if all(same) else "elsewhere")
 
         jax.eval_shape(trace, position)
         return found[0]
@@ -198,10 +195,3 @@ def _with_gradient(kernel: Any, gradient: PyTree) -> tuple[Any, _Log]:
         return UsersGradient(part.target, gradient, log) if innermost(part) else part
 
     return jax.tree.map(replaced, kernel, is_leaf=innermost), log
-
-
-def _not_one(kernel: Any, count: int) -> str:
-    return (
-        f"bridge.optax needs a kernel that asks its estimator for one gradient a step, and "
-        f"{type(kernel).__name__} asks for {count}. Try ex.sgld, ex.sghmc, ex.langevin or ex.nogin."
-    )

@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 from rich.syntax import Syntax
 
-from ergodax.cli.options import Json, tell_json
+from ergodax.cli.output import Json, tell_json
 from ergodax.tune.advise import advise as advice_for
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
+from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 
 DIGITS = "digits"  # in place of a file
 
@@ -151,21 +151,13 @@ def _read(source: Source, seed: int) -> list[Any]:
 
 def _show(console: Console, found: Any) -> None:
     """The verdict, the table, the comparison and the decisions."""
-    from ergodax.cli.show import show
     from ergodax.report import inference
 
     result = found.result
     style = "green" if result.converged else "red"
     console.print(result.verdict(), style=style, highlight=False, markup=False)
-    title, texts = inference.texts(found)
-    show(console, texts, title)
-    for sentence in (inference.ERROR, *found.model.meaning):
-        console.print(sentence, highlight=False, markup=False)
-    scores = inference.predictions(found)
-    if scores is not None:
-        show(console, scores)
-    for sentence in inference.compared(found):
-        console.print(sentence, highlight=False)
-    show(console, inference.decisions(found), "what was decided")
+    scores = [] if found.held_out is None else [inference.predictions(found)]
+    decided = "what was decided", inference.decisions(found)
     stages = ", ".join(f"{name} {value:.1f} s" for name, value in result.account.seconds.items())
-    console.print(stages, highlight=False)
+    tell(console, [inference.texts(found), inference.ERROR, *found.model.meaning, *scores])
+    tell(console, [*inference.compared(found), decided, stages])

@@ -7,13 +7,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from types import FrameType
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.cli.options import Json, tell_json
+from ergodax.cli.output import Json, tell_json
 
 POLL = 0.05  # seconds
 GRACE = 2.0  # seconds between asking a process to end and ending it
@@ -29,8 +28,7 @@ def launch(
 
     Each process finds its number in its environment, where ergodax.distributed.start() looks for
     it. A process that is killed or fails ends the others, and all are started again; a program
-    that samples with a Checkpoint(resume=True) then goes on where it
-    was.
+    that samples with a Checkpoint(resume=True) then goes on where it was.
 
     Exit status: that of the command, 128 + n if signal n ended it, 2 wrong use.
 
@@ -74,13 +72,7 @@ def launch(
 
 
 def _run_once(command: list[str], processes: int, output: int | None) -> tuple[int, int, bool]:
-    """The first process that failed, its status (0: none did), and whether we were told to stop.
-
-    Args:
-        command: with its arguments.
-        processes: how many.
-        output: the file descriptor for what they print; None for standard output.
-    """
+    """The first process that failed, its status (0: none did), and whether we were told to stop."""
     address = f"127.0.0.1:{_free_port()}"
     running: list[subprocess.Popen] = []
     with _noted() as came:
@@ -95,28 +87,17 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
                 more = {"env": os.environ | own, "start_new_session": True, "stdout": output}
                 running.append(subprocess.Popen(command, **more))
             which, status = _watch(running, came)
-            return which, status, came.stopped
+            return which, status, bool(came)
         finally:
             _end(running)
 
 
-class _Signals:
-    """Signals to stop that have come and are to be handed on."""
-
-    def __init__(self) -> None:
-        self.waiting: list[int] = []
-        self.stopped = False
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        self.waiting.append(number)
-        self.stopped = True
-
-
 @contextlib.contextmanager
-def _noted() -> Iterator[_Signals]:
-    """While active, signals to stop are noted."""
-    came = _Signals()
-    before = {one: signal.signal(one, came.note) for one in (signal.SIGINT, signal.SIGTERM)}
+def _noted() -> Iterator[list[int]]:
+    """While active, signals to stop are noted in a list."""
+    came: list[int] = []
+    both = signal.SIGINT, signal.SIGTERM
+    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in both}
     try:
         yield came
     finally:
@@ -124,16 +105,17 @@ def _noted() -> Iterator[_Signals]:
             signal.signal(one, handler)
 
 
-def _watch(running: list[subprocess.Popen], came: _Signals) -> tuple[int, int]:
+def _watch(running: list[subprocess.Popen], came: list[int]) -> tuple[int, int]:
     """Wait until one fails or all end; told to stop, they end of themselves, after one chunk."""
+    handed_on = 0
     while True:
-        while came.waiting:
-            number = came.waiting.pop(0)
+        for number in came[handed_on:]:
+            handed_on += 1
             for process in running:
                 process.send_signal(number)  # to one that has ended it sends none
         ended = [process.poll() for process in running]
         failed = [(k, status) for k, status in enumerate(ended) if status]
-        if None not in ended or (failed and not came.stopped):
+        if None not in ended or (failed and not came):
             return failed[0] if failed else (0, 0)
         time.sleep(POLL)
 

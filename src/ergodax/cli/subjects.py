@@ -29,17 +29,15 @@ TARGETS: dict[str, Callable[[], AnalyticTarget]] = {
     "funnel": targets.funnel,
 }
 DEFAULT_TARGET = "double_well"
+PLAIN_RECIPES = "langevin", "underdamped", "hamiltonian", "nose_hoover"
+METRIC_RECIPES = (
+    "riemannian_langevin", "riemannian_underdamped", "naive_riemannian_langevin",
+    "naive_riemannian_underdamped", "determinant_corrected_langevin",
+)  # fmt: skip
 RECIPES: dict[str, Callable[[float], ex.Recipe]] = {
-    "langevin": lambda t: dynamics.langevin(),
-    "underdamped": lambda t: dynamics.underdamped(),
-    "hamiltonian": lambda t: dynamics.hamiltonian(),
-    "nose_hoover": lambda t: dynamics.nose_hoover(),
-    "riemannian_langevin": lambda t: dynamics.riemannian_langevin(metric),
-    "riemannian_underdamped": lambda t: dynamics.riemannian_underdamped(metric),
+    **{name: lambda t, name=name: getattr(dynamics, name)() for name in PLAIN_RECIPES},
+    **{name: lambda t, name=name: getattr(dynamics, name)(metric) for name in METRIC_RECIPES},
     "riemannian_hamiltonian": lambda t: dynamics.riemannian_hamiltonian(metric, 1.0, t),
-    "naive_riemannian_langevin": lambda t: dynamics.naive_riemannian_langevin(metric),
-    "naive_riemannian_underdamped": lambda t: dynamics.naive_riemannian_underdamped(metric),
-    "determinant_corrected_langevin": lambda t: dynamics.determinant_corrected_langevin(metric),
 }
 OF_SAMPLERS = {
     "sgld": "langevin",
@@ -53,22 +51,19 @@ OF_SAMPLERS = {
     "naive_sgrhmc": "naive_riemannian_underdamped",
 }
 Sampler = Callable[[Any, float, float], Any]  # (gradient, step size, temperature) -> kernel
+
+
+def _sampler(make: Callable, *more: Any, **options: Any) -> Sampler:
+    return lambda g, h, t: make(g, h, *more, temperature=t, **options)
+
+
+PLAIN = "sgld", "sghmc", "langevin", "nogin", "msgld", "sgnht", "ccadl", "hmc"
+NAIVE = ex.counterexamples
 SAMPLERS: dict[str, Sampler] = {
-    "sgld": lambda g, h, t: ex.sgld(g, h, temperature=t),
-    "sghmc": lambda g, h, t: ex.sghmc(g, h, temperature=t),
-    "langevin": lambda g, h, t: ex.langevin(g, h, temperature=t),
-    "nogin": lambda g, h, t: ex.nogin(g, h, temperature=t),
-    "msgld": lambda g, h, t: ex.msgld(g, h, temperature=t),
-    "sgnht": lambda g, h, t: ex.sgnht(g, h, temperature=t),
-    "ccadl": lambda g, h, t: ex.ccadl(g, h, temperature=t),
-    "sgrld": lambda g, h, t: ex.sgrld(g, h, metric, temperature=t),
-    "sgrhmc": lambda g, h, t: ex.sgrhmc(g, h, metric, temperature=t),
-    "hmc": lambda g, h, t: ex.hmc(g, h, temperature=t),
-    "rmhmc": lambda g, h, t: ex.rmhmc(g, h, metric, temperature=t),
-    "naive_sghmc": lambda g, h, t: ex.counterexamples.naive_sghmc(
-        g, h, temperature=t, resample_every=None
-    ),
-    "naive_sgrhmc": lambda g, h, t: ex.counterexamples.naive_sgrhmc(g, h, metric, temperature=t),
+    **{name: _sampler(getattr(ex, name)) for name in PLAIN},
+    **{name: _sampler(getattr(ex, name), metric) for name in ("sgrld", "sgrhmc", "rmhmc")},
+    "naive_sghmc": _sampler(NAIVE.naive_sghmc, resample_every=None),
+    "naive_sgrhmc": _sampler(NAIVE.naive_sgrhmc, metric),
 }
 WITH_THERMOSTAT = "sgnht", "ccadl"
 WITH_COVARIANCE = "nogin", "msgld", "ccadl"  # they must be told that of the gradient's noise
@@ -169,13 +164,6 @@ def kernel_of(
     text: str, target: str | None, temperature: float, noise: float, prepare: str | None
 ) -> Subject:
     """A sampler by name, or FILE.py:NAME: a function of the step size, or of target and step size.
-
-    Args:
-        text: as typed.
-        target: likewise; double_well by default, where the kernel is not on a target of its own.
-        temperature: T, of a sampler by name.
-        noise: v, the covariance v / h of the gradient's noise for a sampler by name.
-        prepare: FILE.py:NAME of (key, state) -> state.
 
     Raises:
         FileNotFoundError: no such file.

@@ -8,9 +8,8 @@ import pandas as pd
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.cli.options import Json, Output, folder, tell_files, tell_json
-from ergodax.cli.show import show
-from ergodax.report import page as report
+from ergodax.cli.output import Json, Output, folder, tell, tell_files, tell_json
+from ergodax.report import page
 
 TITLE = "Topics of a stream of documents"
 
@@ -151,10 +150,8 @@ def topics(
     if test < 1:
         raise ValueError(f"test must be at least 1, not {test}.")
     opened = _open(corpus, text)
-    console.print(
-        f"[bold]{TITLE}[/bold]: {opened.num_documents:,} documents, "
-        f"{len(opened.vocabulary):,} words"
-    )
+    size = f"{opened.num_documents:,} documents, {len(opened.vocabulary):,} words"
+    console.print(f"[bold]{TITLE}[/bold]: {size}")
     place = folder(output, f"topics-{corpus.name.split('.')[0]}")
     bench = open_bench(
         opened, documents, test=test, held_back=held_back, seed=seed, folder=place, resume=resume,
@@ -172,13 +169,8 @@ def topics(
     if json_:
         tell_json(facts, paths)
     else:
-        texts = found.table.assign(
-            share=found.table["share"].map("{:.3f}".format),
-            npmi=found.table["npmi"].map("{:.3f}".format),
-        )
-        show(console, texts.astype(str))
-        for sentence in _reading(facts):
-            say(sentence)
+        figures = {name: found.table[name].map("{:.3f}".format) for name in ("share", "npmi")}
+        tell(console, [found.table.assign(**figures).astype(str), *_reading(facts)])
     tell_files(console, paths)
 
 
@@ -209,14 +201,18 @@ def _write(
     axis.plot(table["documents"], table["alone"], "o--", label="each snapshot alone")
     axis.set(xlabel="documents seen", ylabel="held-out perplexity", yscale="log")
     axis.legend(frameon=False)
-    paths = report.results(place, "perplexity", figure, table, facts, facts_name="facts")
+    paths = {"picture": place / "perplexity.png", "table": place / "perplexity.csv"}
+    paths |= {"facts": place / "facts.json", "report": place / "report.html"}
+    figure.savefig(paths["picture"], dpi=150)
+    table.to_csv(paths["table"], index=False)
+    page.write_facts(paths["facts"], facts)
     sections = [
-        ("What was found", report.sentences_list(_reading(facts))),
-        ("By documents seen", report.picture(figure, "Held-out perplexity by documents seen.")),
-        ("Topics", report.data_frame(found.table)),
-        ("Settings", report.key_values(facts["settings"])),
+        ("What was found", [_reading(facts)]),
+        ("By documents seen", [(figure, "Held-out perplexity by documents seen.")]),
+        ("Topics", [page.with_names(found.table)]),
+        ("Settings", [facts["settings"]]),
     ]
-    report.write(paths["report"], TITLE, sections)
+    page.write(paths["report"], TITLE, sections)
     return paths | found.write(place)
 
 

@@ -19,9 +19,6 @@ def is_file(text: str) -> bool:
 def load(text: str) -> Any:
     """The object that FILE.py:NAME says; the file is run once.
 
-    Args:
-        text: as typed.
-
     Raises:
         FileNotFoundError: no such file.
         ValueError: no name, no such name, or the file ends in an exception.

@@ -12,7 +12,7 @@ from rich.console import Console
 from ergodax import verify
 from ergodax.cli import subjects
 from ergodax.cli import user_files as files
-from ergodax.cli.options import Json, Many, Output, folder, tell_files, tell_json
+from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify import Report
 
@@ -91,8 +91,7 @@ def recipe(
     tolerance
         Of the residual, relative to the terms that cancel in it.
     """
-    from ergodax.report import verification
-    from ergodax.report import verification_pictures as pictures
+    from ergodax.report import pictures, verification
 
     place = None if options.output is None else folder(options.output)
     target = subjects.target_of(options.target or subjects.DEFAULT_TARGET)
@@ -159,8 +158,7 @@ def kernel(
     tolerance
         The coarsest resolution at which a limit is called right, in posterior sd.
     """
-    from ergodax.report import verification
-    from ergodax.report import verification_pictures as pictures
+    from ergodax.report import pictures, verification
 
     place = None if options.output is None else folder(options.output)
     subject = subjects.kernel_of(name, options.target, options.temperature, noise, prepare)
@@ -184,13 +182,9 @@ def _of(options: VerifyOptions, **subject: str) -> tuple[str, dict[str, Any]]:
 
 
 def _tell(
-    found: Any,
-    options: VerifyOptions,
-    place: Path | None,
-    draw: Callable[[], tuple[Any, str]],
+    found: Any, options: VerifyOptions, place: Path | None, draw: Callable[[], tuple[Any, str]]
 ) -> int:
     """Print what was found, write the files if they are wanted, and return the exit status."""
-    from ergodax.cli.show import show
     from ergodax.report import verification
 
     console = Console(stderr=options.json)
@@ -202,8 +196,6 @@ def _tell(
         for sentence in found.sentences:
             style = "green" if found.ok else "red"
             console.print(sentence, style=style, highlight=False, markup=False)
-        for head, texts in found.texts.items():
-            console.print()
-            show(console, texts, head)
+        tell(console, (part for table in found.texts.items() for part in ("", table)))
     tell_files(console, paths)
     return 0 if found.ok else 1

@@ -6,11 +6,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from ergodax.cluster.meshes import owners
+from ergodax.cluster.processes import on_words
 
 LOST_AFTER = 20  # seconds without a sign of life
 
@@ -93,17 +93,14 @@ def gather(samples: Any, mesh: Mesh) -> Any:
     if len({len(row) for row in rows}) > 1:
         raise ValueError("the mesh gives processes different numbers of chains; store the draws.")
 
-    def whole(x: Any) -> Any:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            words = whole(jax.random.key_data(x))
-            return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
+    def whole(x: Any) -> np.ndarray:
         every = np.asarray(process_allgather(np.asarray(x)))
         a_row = every.reshape(len(rows), len(rows[0]), -1, *every.shape[2:])
         pieces = [a_row[p, r - rows[p][0]] for r, p in enumerate(processes[:, 0])]
         return np.concatenate(pieces)
 
     arrays, rest = eqx.partition(samples, eqx.is_array)
-    return eqx.combine(jax.tree.map(whole, arrays), rest)
+    return eqx.combine(jax.tree.map(lambda x: on_words(whole, x), arrays), rest)
 
 
 def _leave(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -41,11 +41,9 @@ def mesh(chains: int | None = None, data: int = 1) -> Mesh:
 
 
 def chains_of_all(mesh: Any, own: int) -> int:
-    """How many chains all processes of a mesh have.
+    """How many chains all processes of a mesh have, where this one has `own`.
 
-    Args:
-        mesh: of devices; None or a wrong one is that of this process alone.
-        own: the chains of this process.
+    No mesh, or a wrong one, is that of this process alone.
     """
     if not isinstance(mesh, Mesh) or CHAINS not in mesh.axis_names or not mesh.is_multi_process:
         return own
@@ -55,22 +53,21 @@ def chains_of_all(mesh: Any, own: int) -> int:
 
 def owners(mesh: Mesh) -> np.ndarray:
     """The process of each device, an array (chains, data)."""
-    processes = np.vectorize(lambda device: device.process_index)(mesh.devices)
-    processes = processes.T if mesh.axis_names[0] == DATA else processes
-    return processes.reshape(mesh.shape[CHAINS], -1)
+    return np.vectorize(lambda device: device.process_index)(_by_chains(mesh))
+
+
+def _by_chains(mesh: Mesh) -> np.ndarray:
+    """The devices, an array (chains, data)."""
+    devices = mesh.devices.T if mesh.axis_names[0] == DATA else mesh.devices
+    return devices.reshape(mesh.shape[CHAINS], -1)
 
 
 def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:
     """A user's mesh, with all axes left to the compiler, if the run fits on it.
 
-    Args:
-        mesh: the mesh.
-        kernel: the kernel, in which shards of rows are looked for.
-        num_chains: how many chains there are to be.
-
     Raises:
         TypeError: not a mesh.
-        ValueError: it does not fit.
+        ValueError: the chains, or the shards of rows in the kernel, can't be split over it.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}. Try ex.mesh().")
@@ -87,11 +84,10 @@ def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:
             "ex.mesh(chains=...) with a divisor of the number of chains."
         )
     _check_data(mesh.shape.get(DATA, 1), kernel)
-    devices = mesh.devices.T if mesh.axis_names[0] == DATA else mesh.devices
-    devices = devices.reshape(across, -1)
+    checked = Mesh(_by_chains(mesh), (CHAINS, DATA))
     if mesh.is_multi_process:
-        _check_processes(devices)
-    return Mesh(devices, (CHAINS, DATA))
+        _check_processes(owners(checked))
+    return checked
 
 
 def _check_data(across: int, kernel: Any) -> None:
@@ -114,9 +110,8 @@ def _check_data(across: int, kernel: Any) -> None:
             )
 
 
-def _check_processes(devices: np.ndarray) -> None:
-    """Refuse devices that leave a process idle, or give it chains that are not neighbours."""
-    owners = np.vectorize(lambda device: device.process_index)(devices)
+def _check_processes(owners: np.ndarray) -> None:
+    """Refuse owners of devices that leave one idle, or with chains that are not neighbours."""
     present, processes = set(owners.ravel().tolist()), jax.process_count()
     if len(present) != processes:
         raise ValueError(

@@ -2,10 +2,11 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ergodax.errors import CheckpointError
@@ -23,17 +24,11 @@ class ProcessFailed(RuntimeError):
 
 
 class Agreement(NamedTuple):
-    """What all processes do next.
+    """What all processes do next."""
 
-    Attributes:
-        steps: of the next chunk.
-        signal: by which any was asked to stop, 0 for none.
-        due: whether it is time to save for any.
-    """
-
-    steps: int
-    signal: int
-    due: bool
+    steps: int  # of the next chunk
+    signal: int  # by which any was asked to stop, 0 for none
+    due: bool  # whether it is time to save for any
 
 
 class Alone:
@@ -65,19 +60,15 @@ class Together:
 
         Raises:
             ProcessFailed: another process had an error.
-            ProcessLost: another process has ended.
         """
-        error = None
         try:
             yield
-        except BaseException as raised:  # an interrupt as well, which the others must hear of
-            error = raised
-        if isinstance(error, ProcessLost):
-            raise error
-        failed = np.flatnonzero(self.gather(np.array([error is not None])))
-        if error is not None:
-            raise error
-        if failed.size:
+        except ProcessLost:
+            raise
+        except BaseException:  # an interrupt as well, which the others must hear of
+            self.gather(np.array([True]))
+            raise
+        if (failed := np.flatnonzero(self.gather(np.array([False])))).size:
             raise ProcessFailed(
                 f"process {failed[0]} of {self.count} has raised an error, so this one (process "
                 f"{self.number}) stops too; the reason is in the output of that process."
@@ -89,14 +80,10 @@ class Together:
         return Agreement(int(every[0, 0]), int(every[:, 1].max()), bool(every[:, 2].any()))
 
     def alike(self, facts: dict[str, str], **more: Any) -> None:
-        """Check that all processes run the same.
-
-        Args:
-            facts: what must be the same, by name, except for the keys and positions of chains.
-            more: such facts.
+        """Check that all processes run the same, apart from the keys and positions of chains.
 
         Raises:
-            ValueError: they differ; it says in what.
+            ValueError: the facts differ; it says in what.
         """
         facts = facts | {name: str(value) for name, value in more.items()}
         names = sorted(name for name in facts if not name.startswith(OF_CHAINS))
@@ -118,10 +105,7 @@ class Together:
             )
 
     def common(self, steps: list[int]) -> int | None:
-        """The latest step that all have saved, None where all begin anew.
-
-        Args:
-            steps: those at which this process has saved, two at most.
+        """The latest step that all have saved, each at two at most; None where all begin anew.
 
         Raises:
             CheckpointError: there is none.
@@ -169,6 +153,14 @@ def watched() -> Iterator[None]:
             "with checkpoint=ex.Checkpoint(folder, resume=True) they go on to the same draws. The "
             f"connection says: {str(error).splitlines()[0]}"
         ) from error
+
+
+def on_words(function: Callable[[Any], Any], x: Any) -> Any:
+    """The function of an array; of keys, on the words that they are made of."""
+    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return function(x)
+    words = function(jax.random.key_data(x))
+    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
 
 
 def _digest(text: str) -> np.ndarray:

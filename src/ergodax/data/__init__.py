@@ -8,12 +8,11 @@ from ergodax.data.batching import (
     WithoutReplacement,
     WithReplacement,
 )
-from ergodax.data.iterated import stream
-from ergodax.data.npy import npy
-from ergodax.data.parquet import parquet
+from ergodax.data.files import npy
+from ergodax.data.formats import parquet, zarr
 from ergodax.data.shuffle import shuffle
 from ergodax.data.source import Source
-from ergodax.data.zarr import zarr
+from ergodax.data.stream import stream
 
 __all__ = [
     "Batching",

@@ -17,7 +17,7 @@ REAL = "buif"  # kinds of NumPy's real numbers
 
 
 def names(path: str | Path) -> list[str]:
-    """The names of the arrays, sorted.
+    """The names of the arrays in a file, sorted.
 
     Args:
         path: the file.
@@ -61,11 +61,7 @@ def read(
 
 
 def check_rows(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that are not about the same rows.
-
-    Args:
-        path: of their file.
-        arrays: by name; their first axes are of the same rows.
+    """Refuse arrays of a file that do not have the same number of rows, one at least.
 
     Raises:
         ValueError: a single number, different numbers of rows, or none.
@@ -82,10 +78,6 @@ def check_rows(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
 def check_real(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Refuse arrays of text or of complex numbers.
 
-    Args:
-        path: of their file.
-        arrays: by name.
-
     Raises:
         ValueError: there is one.
     """
@@ -97,14 +89,10 @@ def check_real(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def check_finite(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse real arrays with rows that are not finite.
-
-    Args:
-        path: of their file.
-        arrays: by name.
+    """Refuse real arrays with NaN or infinity.
 
     Raises:
-        ValueError: there is NaN or infinity.
+        ValueError: there is one; says in how many rows.
     """
     for name, array in arrays.items():
         bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)

@@ -1,5 +1,12 @@
-"""Trees of arrays with one leading axis in common, or a source of them."""
+"""Rows in arrays with one leading axis in common, or in a source: checks, and sums over all.
 
+Sums are taken of arrays in chunks, and of a source while the next rows are read.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -8,7 +15,10 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ergodax import tree
-from ergodax.data.source import Source
+from ergodax.data.source import Source, check_rows, row_bytes
+
+BYTES = 2**25  # of a source, read at a time
+PATIENCE = 2.0  # seconds before a pass reports how far it is
 
 
 def as_data(data: PyTree) -> PyTree:
@@ -35,18 +45,8 @@ def as_data(data: PyTree) -> PyTree:
     leaves = jax.tree_util.tree_leaves_with_path(data)
     if not leaves:
         raise ValueError("data is empty: pass at least one array, such as data=(X, y).")
-    rows = {}
-    for path, leaf in leaves:
-        name = "data" + jax.tree_util.keystr(path)
-        if tree.is_traced(leaf):
-            continue
-        rows[name] = _check_leaf(name, leaf)
-    if len(set(rows.values())) > 1:
-        sizes = ", ".join(f"{name} has {n}" for name, n in rows.items())
-        raise ValueError(
-            f"data must have one leading axis in common, the examples, but {sizes}. "
-            "Check for a transposed or truncated array."
-        )
+    named = {"data" + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    check_rows({n: _check_leaf(n, x) for n, x in named.items() if not tree.is_traced(x)})
     # jnp.array copies; device_put may alias NumPy's memory, and later writes would show up.
     with np.errstate(over="ignore"):
         arrays = jax.tree.map(jnp.array, data)
@@ -71,8 +71,6 @@ def _check_leaf(name: str, leaf: Any) -> int:
         raise TypeError(f"{name} has dtype {array.dtype}; data must be numbers.")
     if array.ndim == 0:
         raise ValueError(f"{name} is a single number; it needs a leading axis of examples.")
-    if array.shape[0] == 0:
-        raise ValueError(f"{name} is empty (shape {array.shape}): there is nothing to learn from.")
     if jnp.issubdtype(array.dtype, jnp.inexact):
         library = jnp if isinstance(array, jax.Array) else np
         bad = ~library.isfinite(array)
@@ -94,11 +92,7 @@ def num_rows(data: PyTree) -> int:
 
 
 def take(data: PyTree, indices: Int[Array, " n"]) -> PyTree:
-    """The rows `indices`, which must lie in range (no bounds are checked).
-
-    Args:
-        data: a tree of arrays.
-        indices: numbers of rows.
+    """The rows `indices` of arrays, which must lie in range (no bounds are checked).
 
     Raises:
         TypeError: the data are a source.
@@ -109,13 +103,72 @@ def take(data: PyTree, indices: Int[Array, " n"]) -> PyTree:
 
 
 def needs_memory(what: str, instead: str = "ex.Minibatch or ex.ControlVariate") -> str:
-    """What to say where something needs all data in memory and they are a source.
-
-    Args:
-        what: needs them.
-        instead: what does without.
-    """
+    """What to say where something needs all data in memory and they are a source."""
     return (
         f"{what} needs all data in memory, but the posterior's are a source, read in blocks. Use "
         f"{instead}, or, where they fit, arrays: data = source.subset(source.num_rows)."
     )
+
+
+def summed(source: Source, function: Callable[[PyTree], PyTree]) -> PyTree:
+    """The sum of function(some rows) over all rows, each a tree of sums over them.
+
+    It is added up on the host in double precision, and returned in the function's dtypes.
+    """
+    rows = min(source.num_rows, max(1, BYTES // row_bytes(source.row)))
+    total, kinds = None, None
+    for part in map(function, _told(_ahead(source.scan(rows)), source.num_rows)):
+        kinds = jax.tree.map(lambda x: x.dtype, part)
+        part = jax.tree.map(lambda x: np.asarray(x, np.float64), part)
+        total = part if total is None else jax.tree.map(np.add, total, part)
+    return jax.tree.map(lambda x, kind: np.asarray(x, kind), total, kinds)
+
+
+def _ahead(parts: Iterator[PyTree]) -> Iterator[PyTree]:
+    """The same, the next one read while this one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, parts, None)
+        while (part := following.result()) is not None:
+            following = pool.submit(next, parts, None)
+            yield part
+
+
+def _told(parts: Iterator[PyTree], num_rows: int) -> Iterator[PyTree]:
+    """The same, with a line on standard error, where that is a terminal, once it takes long."""
+    begin, done, told = time.perf_counter(), 0, False
+    for part in parts:
+        yield part
+        done += len(jax.tree.leaves(part)[0])
+        if sys.stderr.isatty() and time.perf_counter() - begin > PATIENCE:
+            told = True
+            print(f"\rpass over the data: {done / num_rows:.0%}", end="", file=sys.stderr)
+    if told:
+        print(file=sys.stderr)
+
+
+def sum_in_chunks(
+    function: Callable[[PyTree], PyTree], data: PyTree, rows: int, chunk: int
+) -> PyTree:
+    """The sum of function(chunk of the data), itself a sum over examples, over chunks.
+
+    A chunk has at most so many of the `rows` that there are.
+    """
+    numbers, chunk = jnp.arange(rows, dtype=jnp.int32), _even(rows, chunk)
+    whole = rows - rows % chunk
+
+    def part(rows: Int[Array, " n"]) -> PyTree:
+        return function(take(data, rows))
+
+    shapes = jax.eval_shape(part, numbers[:chunk])
+    total, _ = jax.lax.scan(
+        lambda sofar, some: (tree.add(sofar, part(some)), None),
+        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes),
+        numbers[:whole].reshape(-1, chunk),
+    )
+    return total if whole == rows else tree.add(total, part(numbers[whole:]))
+
+
+def _even(rows: int, chunk: int) -> int:
+    """A chunk that leaves no rest, which would be compiled apart, if there is one near."""
+    near = range(min(chunk, rows), max(1, chunk // 4), -1)
+    return next((size for size in near if rows % size == 0), min(chunk, rows))

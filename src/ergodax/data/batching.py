@@ -29,22 +29,14 @@ class Batching(eqx.Module):
     def noise_factor(self, num_rows: int, batch_size: int) -> float:
         """The c for which c S is an unbiased estimate of the gradient's noise covariance.
 
-        S is the covariance of the scores of one batch, with divisor n - 1. N^2 / n for
-        independent rows, N (N - n) / n for distinct ones.
-
-        Args:
-            num_rows: N.
-            batch_size: n.
+        S is the covariance of the scores of one batch, with divisor n - 1. With N rows, N^2 / n for
+        a batch of n independent ones, N (N - n) / n for distinct ones.
         """
         rest = num_rows - batch_size if self.distinct else num_rows
         return num_rows * rest / batch_size
 
     def check(self, num_rows: int, batch_size: int | np.integer) -> None:
         """Refuse a batch size that the scheme can't draw.
-
-        Args:
-            num_rows: N.
-            batch_size: n.
 
         Raises:
             TypeError: batch_size is not an integer.

@@ -1,7 +1,8 @@
-"""The block of a stream that a chain is at, a part of the gradient's state.
+"""The block of a stream that a chain is at, and the batches drawn from it.
 
-The driver puts the next one in between two chunks. Inside a chunk a block never changes, so the
-compiled program takes the rows of all blocks as an argument of their own and does not return them.
+A block is a part of the gradient's state. The driver puts the next one in between two chunks.
+Inside a chunk a block never changes, so the compiled program takes the rows of all blocks as an
+argument of their own and does not return them.
 """
 
 import contextlib
@@ -14,7 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt32
 
+from ergodax.data.arrays import take
+from ergodax.data.batching import Batching
+from ergodax.data.permutation import Permutation, mix
 from ergodax.data.source import Source
+
+FOR_EVER = 2**31 - 1  # batches: a block of all rows need not be read again
 
 
 class Block(eqx.Module):
@@ -38,12 +44,9 @@ class Block(eqx.Module):
 
 
 def first_block(key: PRNGKeyArray, source: Source, batches: int) -> Block:
-    """Block 0 of a chain, read by a callback from the compiled program.
+    """Block 0 of a chain, good for so many batches, read by a callback from the compiled program.
 
-    Args:
-        key: the chain's order follows from it.
-        source: where to read.
-        batches: how many it is good for.
+    The chain's order follows from the key.
     """
     order = jax.random.key_data(key).ravel()[:2]
     zero = jnp.zeros((), jnp.int32)
@@ -91,17 +94,75 @@ def replaced(states: PyTree, change: Callable[[int, Block], Block]) -> PyTree:
     )
 
 
-def with_rows(block: Block, rows: PyTree) -> Block:
-    """The block with other rows."""
+def _with_rows(block: Block, rows: PyTree) -> Block:
     return Block(rows, block.order, block.number, block.used, block.batches, block.source)
 
 
 def detach(states: PyTree) -> tuple[list[PyTree], PyTree]:
     """The rows of all blocks, and the states without them."""
     rows = [block.rows for block in blocks_of(states)]
-    return rows, replaced(states, lambda k, block: with_rows(block, None))
+    return rows, replaced(states, lambda k, block: _with_rows(block, None))
 
 
 def attach(rows: list[PyTree], states: PyTree) -> PyTree:
     """Undo `detach`."""
-    return replaced(states, lambda k, block: with_rows(block, rows[k])) if rows else states
+    return replaced(states, lambda k, block: _with_rows(block, rows[k])) if rows else states
+
+
+class Streamed(Batching):
+    """Passes over the present block in random order, a new order for each pass.
+
+    Successive batches of a pass are disjoint; the last block_rows mod n rows of each are left out.
+    One batch of rows in random order is n distinct rows of N, uniformly: its noise has covariance
+    N (N - n) / n S_1. Batches depend on each other. With b rows in a block, each used R times, and
+    the intraclass correlation rho of the scores within a page of p rows, the noise of a block's
+    mean is
+        N (N - b) / b [1 + (p - 1) rho] (N - 1) / (N - p) S_1,
+    so that a chain that is slow against a block and fast against an epoch is heated as by
+    independent batches of n / (R [1 + (p - 1) rho]) rows. Over whole epochs the noise cancels, as
+    with ShuffledEpochs. `noise_factor` is that of one batch, with rho = 0.
+
+    Args:
+        source: where the blocks are read.
+        batch_size: n.
+    """
+
+    source: Source = eqx.field(static=True)
+    batch_size: int = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, num_rows: int) -> Block:
+        """The first block."""
+        each = self.source.block_rows // self.batch_size
+        whole = self.source.block_rows == self.source.num_rows
+        return first_block(key, self.source, FOR_EVER if whole else self.source.passes * each)
+
+    def draw(
+        self, key: PRNGKeyArray, state: Block, num_rows: int, batch_size: int
+    ) -> tuple[Int[Array, " n"], Block]:
+        """Places in the block: the next n of the present pass."""
+        rows = self.source.block_rows
+        past, used = jnp.divmod(state.used, jnp.int32(rows // batch_size))
+        permutation = Permutation(rows)
+        places = used * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
+        words = _words(state.order, state.number, past)
+        return permutation(words, places), eqx.tree_at(lambda b: b.used, state, state.used + 1)
+
+
+def _words(
+    order: UInt32[Array, " 2"], number: Int[Array, ""], past: Int[Array, ""]
+) -> UInt32[Array, " words"]:
+    """Those of the permutation for a pass over a block, as `Permutation.draw` makes them.
+
+    Mixed out of the numbers, since a call of the generator costs a twentieth of a step.
+    """
+    counts = jnp.stack([number, past]).astype(jnp.uint32)
+    salt = mix(counts + jnp.uint32(0x9E3779B9))
+    data = mix(order ^ salt ^ mix(salt[::-1]))
+    return Permutation(1).draw(jax.random.wrap_key_data(data, impl="threefry2x32"))
+
+
+def batch_at(data: PyTree | Source, state: PyTree, rows: Int[Array, " n"]) -> PyTree:
+    """The rows that a scheme has drawn: places in resident data, or in the block of a stream."""
+    if isinstance(data, Source):
+        return data.as_seen(take(state.rows, rows))
+    return take(data, rows)

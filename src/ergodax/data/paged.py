@@ -1,24 +1,146 @@
-"""A source that reads random pages of a file format."""
+"""Random pages of contiguous rows, cut into blocks.
 
+In epoch e the pages of a chain are laid end to end in a random order, as a circle of N rows; from
+a random place on the circle is cut into N // b blocks of b rows. Every row is in one block of an
+epoch but for the last N mod b rows of the circle, and each row is as likely as any other to be
+one of those: pages may have any lengths. Where all pages have p rows and p divides b, the circle
+is cut between pages, so that a block is a simple random sample of pages.
+"""
+
+import abc
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int64, PyTree, UInt32
+from jaxtyping import Int64, PyTree
 
 from ergodax.checks import whole_number
-from ergodax.data.memory import room
-from ergodax.data.pages import MOST_PAGES, Pages, equal_pages
-from ergodax.data.reader import Ranges, Reader, check_finite, delivered
-from ergodax.data.source import Source, found_in_a_scan, row_bytes, stacked
+from ergodax.data.source import (
+    Order,
+    Ranges,
+    Source,
+    check_finite,
+    found_in_a_scan,
+    room,
+    row_bytes,
+    stacked,
+)
 
-BLOCK_BYTES = 2**25
+MOST_PAGES = 2**24
+CACHED = 2**22  # pages of all orders that are kept
 PAGE_BYTES = 2**17
 
 
+class Reader(abc.ABC):
+    """The contract of a file format: ranges of rows are read, from any thread.
+
+    Attributes:
+        num_rows: N.
+        row: a tree of `jax.ShapeDtypeStruct`, the shape and dtype of one row as it is delivered.
+        grain: rows that the format keeps together (a chunk), so that a part costs as much as all.
+        pages: rows of each page where the format fixes them (row groups), otherwise None.
+        names: a tree like `row`, what to call each array in an error.
+    """
+
+    num_rows: int
+    row: PyTree
+    grain: int
+    pages: Int64[np.ndarray, " pages"] | None
+    names: PyTree
+
+    @abc.abstractmethod
+    def read(self, ranges: Ranges, out: PyTree) -> None:
+        """Put the rows of these ranges one after another into `out`, a tree of arrays."""
+
+    @abc.abstractmethod
+    def identity(self) -> tuple:
+        """Which files these are: equal for readers that read the same, hashable."""
+
+    @abc.abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What identifies the data wherever they are kept: JSON values by name."""
+
+
+class Pages:
+    """The division of N rows into pages.
+
+    Args:
+        lengths: rows of each page, in the order of the data.
+        block_rows: b.
+
+    Raises:
+        ValueError: too many pages.
+    """
+
+    def __init__(self, lengths: Int64[np.ndarray, " pages"], block_rows: int) -> None:
+        if len(lengths) > MOST_PAGES:
+            raise ValueError(
+                f"page_rows divides the data into {len(lengths)} pages, more than {MOST_PAGES}. "
+                "Try larger pages."
+            )
+        self.lengths, self.block_rows = lengths, block_rows
+        self.num_rows = int(lengths.sum())
+        self.begins = np.cumsum(lengths) - lengths
+        self.aligned = bool((lengths == lengths[0]).all()) and block_rows % int(lengths[0]) == 0
+        keep = max(2, CACHED // len(lengths))
+        self.circle = functools.lru_cache(maxsize=keep)(self._circle)
+
+    def ranges(self, order: Order, number: int) -> Ranges:
+        """The rows of block `number`, in the order of the data."""
+        epoch, k = divmod(number, self.num_rows // self.block_rows)
+        low, high = (int(word) for word in order)
+        pages, ends, start = self.circle(low | high << 32, epoch)
+        begin = (start + k * self.block_rows) % self.num_rows
+        end = begin + self.block_rows
+        spans = [self._span(pages, ends, begin, min(end, self.num_rows))]
+        if end > self.num_rows:
+            spans.append(self._span(pages, ends, 0, end - self.num_rows))
+        return _merged(np.concatenate(spans))
+
+    def _circle(self, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """The pages in their order, where each ends, and the place where the first block begins."""
+        bits = np.random.Philox(key=np.array([seed, epoch], np.uint64))
+        pages = np.argsort(bits.random_raw(len(self.lengths)), kind="stable").astype(np.uint32)
+        start = 0 if self.aligned else int(bits.random_raw() % self.num_rows)
+        return pages, np.cumsum(self.lengths[pages]), start
+
+    def _span(self, pages: np.ndarray, ends: np.ndarray, begin: int, end: int) -> Ranges:
+        """The rows at the places [begin, end) of the circle."""
+        first, last = np.searchsorted(ends, [begin, end - 1], side="right")
+        these = pages[first : last + 1]
+        ranges = self.begins[these][:, None] + np.array([0, 1]) * self.lengths[these][:, None]
+        ranges[-1, 1] -= ends[last] - end
+        ranges[0, 0] += begin - (ends[first] - self.lengths[these[0]])
+        return ranges
+
+
+def stamps(paths: list[Path]) -> tuple:
+    """Files, and what the file system tells them apart by."""
+    stats = [(path.resolve(), path.stat()) for path in paths]
+    return tuple((str(path), x.st_ino, x.st_size, x.st_mtime_ns) for path, x in stats)
+
+
+def _merged(ranges: Ranges) -> Ranges:
+    """In increasing order, with ranges that meet made one."""
+    ranges = ranges[np.argsort(ranges[:, 0])]
+    starts = np.concatenate([[True], ranges[1:, 0] != ranges[:-1, 1]])
+    return np.stack([ranges[starts, 0], ranges[np.append(starts[1:], True), 1]], axis=1)
+
+
+def equal_pages(num_rows: int, page_rows: int) -> Int64[np.ndarray, " pages"]:
+    """Pages of `page_rows` rows; the last may be shorter."""
+    whole, rest = divmod(num_rows, page_rows)
+    lengths = np.full(whole + (rest > 0), page_rows, np.int64)
+    if rest:
+        lengths[-1] = rest
+    return lengths
+
+
 class Paged(Source):
-    """Random pages of contiguous rows; see `pages` for the order.
+    """A source that reads random pages of a file format.
 
     Args:
         reader: of the files.
@@ -44,44 +166,20 @@ class Paged(Source):
         dtype: Any = None,
     ) -> None:
         self.reader, self.num_rows, self.row = reader, reader.num_rows, reader.row
-        size = row_bytes(reader.row)
-        if block_rows is None:
-            block_rows = min(self.num_rows, max(1, BLOCK_BYTES // size))
-        self.block_rows = checked_count(block_rows, "block_rows", self.num_rows)
-        self.passes = checked_count(passes, "passes", 2**20)
-        self.example = as_dtype(reader.row, dtype)
-        self.page_rows = self._page_rows(page_rows, size)
+        self._options(block_rows, passes, dtype)
+        self.page_rows = self._page_rows(page_rows)
         lengths = reader.pages
         if lengths is None:
             lengths = equal_pages(self.num_rows, self.page_rows)
         self.pages = Pages(lengths, self.block_rows)
         self._identity = self._identified()
 
-    def read(self, order: UInt32[np.ndarray, " 2"], number: int) -> PyTree:
-        """Block `number`: random pages, their rows in the order of the data.
-
-        Args:
-            order: the chain's words.
-            number: counts the chain's blocks from 0.
-        """
-        return self._read(self.pages.ranges(order, number))
-
-    def read_into(self, order: UInt32[np.ndarray, " 2"], number: int, out: PyTree) -> None:
-        """The same, into arrays that are there.
-
-        Args:
-            order: the chain's words.
-            number: of the block.
-            out: a tree of arrays like `block`.
-        """
+    def read_into(self, order: Order, number: int, out: PyTree) -> None:
+        """Read random pages, their rows in the order of the data."""
         self._fill(self.pages.ranges(order, number), out)
 
     def scan(self, rows: int) -> Iterator[PyTree]:
-        """All rows once, in their own order.
-
-        Args:
-            rows: how many at a time; the last time there may be fewer.
-        """
+        """All rows once, in their own order."""
         for begin in range(0, self.num_rows, rows):
             yield self._read(np.array([[begin, min(begin + rows, self.num_rows)]], np.int64))
 
@@ -93,8 +191,7 @@ class Paged(Source):
 
     def facts(self) -> dict[str, Any]:
         """The reader's, and how the rows are divided."""
-        numbers = {name: getattr(self, name) for name in ("num_rows", "block_rows", "passes")}
-        return {**self.reader.facts(), **numbers, "page_rows": self.page_rows}
+        return {**self.reader.facts(), **self._numbers(), "page_rows": self.page_rows}
 
     def __eq__(self, other: Any) -> bool:
         """Whether the other reads the same blocks of the same files."""
@@ -109,7 +206,7 @@ class Paged(Source):
         numbers = (self.block_rows, self.page_rows, self.passes)
         return self.reader.identity(), structure, shapes, numbers
 
-    def _page_rows(self, page_rows: Any, size: int) -> int:
+    def _page_rows(self, page_rows: Any) -> int:
         reader = self.reader
         if reader.pages is not None:
             if page_rows is not None:
@@ -120,9 +217,9 @@ class Paged(Source):
                 )
             return int(reader.pages.max())
         if page_rows is None:
-            least = max(1, PAGE_BYTES // size, self.num_rows // MOST_PAGES + 1)
+            least = max(1, PAGE_BYTES // row_bytes(self.row), self.num_rows // MOST_PAGES + 1)
             page_rows = min(self.num_rows, -(-least // reader.grain) * reader.grain)
-        return checked_count(page_rows, "page_rows", self.num_rows)
+        return whole_number("page_rows", page_rows, below=self.num_rows + 1)
 
     def _read(self, ranges: Ranges) -> PyTree:
         rows = int((ranges[:, 1] - ranges[:, 0]).sum())
@@ -133,49 +230,3 @@ class Paged(Source):
     def _fill(self, ranges: Ranges, out: PyTree) -> None:
         self.reader.read(ranges, out)
         jax.tree.map(lambda x, name: check_finite(x, ranges, name), out, self.reader.names)
-
-
-def checked_count(value: Any, name: str, most: int) -> int:
-    """An integer in [1, most].
-
-    Args:
-        value: what was given.
-        name: of the argument.
-        most: the largest.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: out of range.
-    """
-    return whole_number(name, value, below=most + 1)
-
-
-def as_dtype(row: PyTree, dtype: Any) -> PyTree:
-    """The shapes of a row with other dtypes.
-
-    Args:
-        row: a tree of `jax.ShapeDtypeStruct`.
-        dtype: one for all, or a tree like `row`; None leaves an array as it is.
-
-    Raises:
-        TypeError: not a dtype of numbers.
-        ValueError: a tree that is not like `row`.
-    """
-    if dtype is None:
-        return row
-    nested = isinstance(dtype, tuple | list | dict)
-    is_none = lambda x: x is None  # noqa: E731
-    if nested and jax.tree.structure(dtype, is_leaf=is_none) != jax.tree.structure(row):
-        raise ValueError(f"dtype must be one dtype or a tree like the data, not {dtype!r}.")
-    wanted = dtype if nested else jax.tree.map(lambda x: dtype, row)
-
-    def one(wanted: Any, x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        if wanted is None:
-            return x
-        try:
-            kind = delivered(np.dtype(wanted), "dtype")
-        except TypeError as error:
-            raise TypeError(f"dtype must be a dtype such as 'float32', not {wanted!r}.") from error
-        return jax.ShapeDtypeStruct(x.shape, kind)
-
-    return jax.tree.map(one, wanted, row, is_leaf=is_none)

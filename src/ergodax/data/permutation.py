@@ -53,12 +53,7 @@ class Permutation(eqx.Module):
     def __call__(
         self, words: UInt32[Array, " words"], places: Int[Array, " n"]
     ) -> Int[Array, " n"]:
-        """The rows at `places` of the permutation.
-
-        Args:
-            words: from `draw`.
-            places: numbers in [0, num_rows).
-        """
+        """The rows at `places`, numbers in [0, num_rows), of the permutation with these words."""
         if self.num_rows <= SMALL or 4 * places.shape[0] >= self.num_rows:
             order = jnp.argsort(_bits(words, self.num_rows)).astype(jnp.int32)
             return order[places]

@@ -8,10 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ergodax.data.block import Block, attach, blocks_of, detach, replaced
-from ergodax.data.memory import room
-from ergodax.data.source import stacked
-from ergodax.data.streamed import FOR_EVER
+from ergodax.data.block import FOR_EVER, Block, attach, blocks_of, detach, replaced
+from ergodax.data.source import room, stacked
 
 READERS = 2  # threads
 AHEAD = 2  # blocks read for a chain that is alone, so that the disk never rests; otherwise 1 each
@@ -19,7 +17,7 @@ AHEAD = 2  # blocks read for a chain that is alone, so that the disk never rests
 
 @runtime_checkable
 class Place(Protocol):
-    """Where a run lives."""
+    """Where a run lives, and with it the arrays of its chains."""
 
     def mine(self, tree: PyTree) -> PyTree:
         """Of arrays with a leading chain axis, the chains of this process."""
@@ -29,14 +27,13 @@ class Place(Protocol):
         """Undo `mine`."""
         ...
 
+    def buffer(self, row: PyTree, rows: int) -> PyTree:
+        """Zeros for so many rows of draws, leaves (chains, rows, ...), like those in `row`."""
+        ...
+
 
 class Reading(NamedTuple):
-    """A block of each chain that is being read.
-
-    Attributes:
-        futures: one for each chain.
-        rows: that will then be there, a tree of arrays with a leading chain axis.
-    """
+    """A block of each chain that is being read: a future for each, and the rows of all."""
 
     futures: list[Future]
     rows: PyTree
@@ -154,18 +151,12 @@ class Prefetch:
         orders, numbers = (np.asarray(self.where.mine(x)) for x in (block.order, block.number))
         rows = room(stacked(block.source.block, len(orders))) if into is None else into
         assert self.pool is not None
-        return Reading(
-            [
-                self.pool.submit(
-                    block.source.read_into,
-                    order,
-                    int(number) + further,
-                    jax.tree.map(lambda x, c=chain: x[c], rows),
-                )
-                for chain, (order, number) in enumerate(zip(orders, numbers, strict=True))
-            ],
-            rows,
-        )
+        futures = []
+        for chain, (order, number) in enumerate(zip(orders, numbers, strict=True)):
+            out = jax.tree.map(lambda x, c=chain: x[c], rows)
+            read = block.source.read_into
+            futures.append(self.pool.submit(read, order, int(number) + further, out))
+        return Reading(futures, rows)
 
     def _depth(self, block: Block) -> int:
         """How many blocks of each chain are read ahead."""

@@ -50,11 +50,6 @@ class Shards(eqx.Module):
         """Shards at hand."""
         return num_rows(self.rows)
 
-    @property
-    def shortest(self) -> int:
-        """Rows of the shortest shard."""
-        return self.num_rows // self.count
-
     def whole(self) -> PyTree:
         """The data.
 
@@ -74,12 +69,9 @@ class Shards(eqx.Module):
     def draw(
         self, key: PRNGKeyArray, batching: Batching, size: int
     ) -> Iterator[tuple[Any, PyTree]]:
-        """A batch from each shard at hand, with the number of rows that one of it stands for.
+        """A batch of so many rows from each shard, with the number that one of it stands for.
 
-        Args:
-            key: shard s draws with the key fold_in(key, s).
-            batching: a scheme without a state.
-            size: rows from each shard.
+        Shard s draws with the key fold_in(key, s), by a scheme without a state.
         """
         first: Any = 0 if self.here == self.count else lax.axis_index(AXIS) * self.here
         for k in range(self.here):
@@ -98,7 +90,7 @@ class Shards(eqx.Module):
 
     def _rows(self, key: PRNGKeyArray, shard: Any, batching: Batching, size: int) -> tuple:
         """Rows drawn in a shard, and its length."""
-        short, longer = self.shortest, self.num_rows % self.count
+        short, longer = divmod(self.num_rows, self.count)
 
         def among(length: int) -> tuple:
             return batching.draw(key, None, length, size)[0], jnp.int32(length)

@@ -1,15 +1,16 @@
 """A copy of the data in random order, made with little memory."""
 
+import contextlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.data.npy import npy
+from ergodax.data.files import npy
 from ergodax.data.paged import Paged
 from ergodax.data.source import Source, row_bytes, stacked
 
@@ -67,50 +68,39 @@ def shuffle(
     )
     rng = np.random.default_rng(seed)
     places = [folder / f"pile-{k}" for k in range(piles)]
-    counts = _dealt(source, places, rng, max(1, memory // (4 * size)))
-    _collected(source, places, counts, jax.tree.leaves(names), rng)
+    _deal(source, places, rng, max(1, memory // (4 * size)))
+    _collect(source, places, jax.tree.leaves(names), rng)
     return npy(names, **options)
 
 
-def _dealt(source: Source, places: list[Path], rng: np.random.Generator, rows: int) -> list[int]:
-    """Deal the rows to the piles; how many each has."""
-    counts = [0] * len(places)
+def _deal(source: Source, piles: list[Path], rng: np.random.Generator, rows: int) -> None:
+    """Deal the rows to the piles, so many at a time."""
     for some in source.scan(rows):
         records = _records(some)
-        pile = rng.integers(len(places), size=len(records))
-        order = np.argsort(pile, kind="stable")
-        ends = np.searchsorted(pile[order], np.arange(len(places) + 1))
-        for k, place in enumerate(places):
-            part = records[order[ends[k] : ends[k + 1]]]
-            counts[k] += len(part)
-            with open(place, "ab") as file:
-                part.tofile(file)
-    return counts
+        which = rng.integers(len(piles), size=len(records))
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(piles) + 1))
+        for k, pile in enumerate(piles):
+            with open(pile, "ab") as file:
+                records[order[ends[k] : ends[k + 1]]].tofile(file)
 
 
-def _collected(
-    source: Source,
-    places: list[Path],
-    counts: list[int],
-    names: list[Path],
-    rng: np.random.Generator,
+def _collect(
+    source: Source, piles: list[Path], names: list[Path], rng: np.random.Generator
 ) -> None:
     """Put each pile in order and write it behind those before; the pile is deleted."""
     shapes = jax.tree.leaves(stacked(source.row, source.num_rows))
-    files = [_begun(name, x) for name, x in zip(names, shapes, strict=True)]
-    try:
-        for place, count in zip(places, counts, strict=True):
-            records = np.fromfile(place, np.uint8).reshape(count, row_bytes(source.row))
-            records = records[rng.permutation(count)]
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(_begun(n, x)) for n, x in zip(names, shapes, strict=True)]
+        for pile in piles:
+            records = np.fromfile(pile, np.uint8).reshape(-1, row_bytes(source.row))
+            records = records[rng.permutation(len(records))]
             begin = 0
             for file, x in zip(files, jax.tree.leaves(source.row), strict=True):
                 end = begin + row_bytes(x)
                 np.ascontiguousarray(records[:, begin:end]).tofile(file)
                 begin = end
-            place.unlink()
-    finally:
-        for file in files:
-            file.close()
+            pile.unlink()
 
 
 def _records(rows: PyTree) -> np.ndarray:
@@ -119,7 +109,7 @@ def _records(rows: PyTree) -> np.ndarray:
     return np.concatenate([x.reshape(len(x), -1).view(np.uint8) for x in parts], axis=1)
 
 
-def _begun(path: Path, x: jax.ShapeDtypeStruct) -> Any:
+def _begun(path: Path, x: jax.ShapeDtypeStruct) -> BinaryIO:
     """A .npy file with its header written."""
     file = open(path, "wb")
     descr = np.lib.format.dtype_to_descr(np.dtype(x.dtype))

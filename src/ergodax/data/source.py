@@ -13,6 +13,13 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt32
 
+from ergodax.checks import whole_number
+
+BLOCK_BYTES = 2**25
+ALIGNMENT = 64  # bytes: JAX on a CPU uses an array that begins at a multiple of it where it lies
+Ranges = Int64[np.ndarray, "_ 2"]  # of rows: the first, and the one after the last
+Order = UInt32[np.ndarray, " 2"]  # random words, drawn once for each chain
+
 
 class Source(abc.ABC):
     """Rows on disk, or wherever; the host reads blocks of them while the device samples.
@@ -41,34 +48,24 @@ class Source(abc.ABC):
         jax.tree_util.register_static(cls)
 
     @abc.abstractmethod
-    def read(self, order: UInt32[np.ndarray, " 2"], number: int) -> PyTree:
-        """Block `number` of the chain with this order.
-
-        Args:
-            order: two random words, drawn once for each chain.
-            number: counts the chain's blocks from 0.
-
-        Returns:
-            A tree like `row` of new arrays with leading axis `block_rows`.
-        """
-
-    def read_into(self, order: UInt32[np.ndarray, " 2"], number: int, out: PyTree) -> None:
-        """Read a block as `read` does, into arrays that are there.
+    def read_into(self, order: Order, number: int, out: PyTree) -> None:
+        """Read block `number` of the chain with this order, counted from 0, into arrays.
 
         Args:
             order: of the chain.
             number: of the block.
             out: a tree of arrays like `block`.
         """
-        jax.tree.map(np.copyto, out, self.read(order, number))
+
+    def read(self, order: Order, number: int) -> PyTree:
+        """The same, in new arrays."""
+        out = room(self.block)
+        self.read_into(order, number, out)
+        return out
 
     @abc.abstractmethod
     def scan(self, rows: int) -> Iterator[PyTree]:
-        """All rows once, in their own order.
-
-        Args:
-            rows: how many at a time; the last time there may be fewer.
-        """
+        """All rows once, in their own order, so many at a time; the last time perhaps fewer."""
 
     @abc.abstractmethod
     def rows_at(self, wanted: Int64[np.ndarray, " k"]) -> PyTree:
@@ -77,6 +74,17 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
         """What identifies the data, for the check before a run is resumed: JSON values by name."""
+
+    def _options(self, block_rows: Any, passes: Any, dtype: Any) -> None:
+        """Check what a user chooses of a source, once `num_rows` and `row` are known."""
+        if block_rows is None:
+            block_rows = min(self.num_rows, max(1, BLOCK_BYTES // row_bytes(self.row)))
+        self.block_rows = whole_number("block_rows", block_rows, below=self.num_rows + 1)
+        self.passes = whole_number("passes", passes, below=2**20 + 1)
+        self.example = _as_dtype(self.row, dtype)
+
+    def _numbers(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("num_rows", "block_rows", "passes")}
 
     @property
     def block(self) -> PyTree:
@@ -114,12 +122,7 @@ class Source(abc.ABC):
 
 
 def found_in_a_scan(source: Source, wanted: Int64[np.ndarray, " k"]) -> PyTree:
-    """The rows with these numbers, met on a pass up to the last of them.
-
-    Args:
-        source: of the rows.
-        wanted: in increasing order.
-    """
+    """The rows with these numbers, in increasing order, met on a pass up to the last of them."""
     found, begin = [], 0
     for some in source.scan(source.block_rows):
         end = begin + len(jax.tree.leaves(some)[0])
@@ -140,3 +143,115 @@ def row_bytes(row: PyTree) -> int:
     """Bytes of one row."""
     leaves = jax.tree.leaves(row)
     return sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in leaves)
+
+
+def room(shapes: PyTree) -> PyTree:
+    """New arrays of these shapes, which JAX need not copy where the device is a CPU."""
+
+    def one(like: jax.ShapeDtypeStruct) -> np.ndarray:
+        size = int(np.prod(like.shape, dtype=np.int64)) * np.dtype(like.dtype).itemsize
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        begin = -memory.ctypes.data % ALIGNMENT
+        return memory[begin : begin + size].view(like.dtype).reshape(like.shape)
+
+    return jax.tree.map(one, shapes)
+
+
+def _as_dtype(row: PyTree, dtype: Any) -> PyTree:
+    """The shapes of a row with other dtypes, one for all or a tree like it; None leaves one be."""
+    if dtype is None:
+        return row
+    nested = isinstance(dtype, tuple | list | dict)
+    is_none = lambda x: x is None  # noqa: E731
+    if nested and jax.tree.structure(dtype, is_leaf=is_none) != jax.tree.structure(row):
+        raise ValueError(f"dtype must be one dtype or a tree like the data, not {dtype!r}.")
+    wanted = dtype if nested else jax.tree.map(lambda x: dtype, row)
+
+    def one(wanted: Any, x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        if wanted is None:
+            return x
+        try:
+            kind = delivered(np.dtype(wanted), "dtype")
+        except TypeError as error:
+            raise TypeError(f"dtype must be a dtype such as 'float32', not {wanted!r}.") from error
+        return jax.ShapeDtypeStruct(x.shape, kind)
+
+    return jax.tree.map(one, wanted, row, is_leaf=is_none)
+
+
+def delivered(dtype: np.dtype, name: str) -> np.dtype:
+    """The dtype in which numbers of this one, stored in array `name`, reach the device.
+
+    Raises:
+        TypeError: not numbers, or objects, which only running code from the file would read.
+    """
+    if dtype.hasobject:
+        raise TypeError(
+            f"{name} holds pickled Python objects, and unpickling runs code. Save numbers instead."
+        )
+    if dtype.names is not None:
+        raise TypeError(
+            f"{name} has the structured dtype {dtype}. Save each field as a file of its own."
+        )
+    if dtype.kind not in "biufc":
+        raise TypeError(f"{name} has dtype {dtype}; data must be numbers.")
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype.newbyteorder("=")))
+
+
+def put(out: np.ndarray, values: np.ndarray, name: str) -> None:
+    """Copy numbers of array `name` into one of another dtype.
+
+    Raises:
+        ValueError: integers that do not fit.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        out[...] = values
+    if values.dtype.kind in "iu" and not np.can_cast(values.dtype, out.dtype):
+        if out.dtype.kind in "iu" and not np.array_equal(out, values):
+            raise ValueError(
+                f"{name} has integers too large for {out.dtype}. Turn double precision on: "
+                "jax.config.update('jax_enable_x64', True)."
+            )
+
+
+def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:
+    """Refuse NaN and infinity in the rows of these ranges.
+
+    Raises:
+        ValueError: there is one; says in which row.
+    """
+    if array.dtype.kind not in "fc":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum of finite numbers may overflow, so only a finite sum says something.
+        if np.isfinite(np.sum(array, dtype=None if array.itemsize > 2 else np.float32)):
+            return
+    bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+    if bad.size:
+        lengths = rows[:, 1] - rows[:, 0]
+        k = int(np.searchsorted(np.cumsum(lengths), bad[0], side="right"))
+        row = int(rows[k, 0] + bad[0] - lengths[:k].sum())
+        raise ValueError(
+            f"{name} has a value that is NaN or infinite (or too large for {array.dtype}) in row "
+            f"{row}. Drop or impute such rows."
+        )
+
+
+def check_rows(counts: dict[str, int]) -> int:
+    """N, from the rows of all arrays by name, which must share it.
+
+    Raises:
+        ValueError: they differ, or there are none.
+    """
+    if len(set(counts.values())) > 1:
+        sizes = ", ".join(f"{name} has {n}" for name, n in counts.items())
+        raise ValueError(
+            f"data must have one leading axis in common, the examples, but {sizes} rows. Check "
+            "for a truncated or transposed array or file."
+        )
+    for name, rows in counts.items():
+        if rows == 0:
+            raise ValueError(
+                f"{name} is empty: it has 0 rows. Check the selection or the file it comes from."
+            )
+    return next(iter(counts.values()), 0)

@@ -1,6 +1,9 @@
 """What a run says about itself: temperature, Stein discrepancy, autocorrelation, bias."""
 
-from ergodax.diagnostics.autocorrelation import (
+from ergodax.diagnostics.bias import BiasReport, batch_bias, bias
+from ergodax.diagnostics.stein import SteinDiscrepancy, kernel_stein_discrepancy
+from ergodax.diagnostics.temperature import Temperature, TemperatureReport, temperature
+from ergodax.stats.estimators import (
     Efficiency,
     autocorrelation,
     efficiency,
@@ -8,9 +11,6 @@ from ergodax.diagnostics.autocorrelation import (
     integrated_autocorrelation_time,
     r_hat,
 )
-from ergodax.diagnostics.bias import BiasReport, batch_bias, bias
-from ergodax.diagnostics.stein import SteinDiscrepancy, kernel_stein_discrepancy
-from ergodax.diagnostics.temperature import Temperature, TemperatureReport, temperature
 
 __all__ = [
     "BiasReport",

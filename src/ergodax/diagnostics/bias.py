@@ -1,16 +1,24 @@
-"""The bias of a finite step size or batch, measured by running at two of them."""
+"""The bias of a finite step size or batch, measured by coupled runs at two of them."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jax import lax
+from jaxtyping import PRNGKeyArray, PyTree
 
-from ergodax.diagnostics.coupling import Coupled
+from ergodax import tree
+from ergodax.checks import real_number
 from ergodax.driver import Samples, sample
-from ergodax.driver.summary import summarise
+from ergodax.kernel import Info, Kernel
+from ergodax.stats.draws import flat_components
+from ergodax.stats.estimators import standard_error
+from ergodax.stats.summary import summarise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +91,8 @@ def bias(
     """Measure the bias of a step size: run at h and h / 2 with common random numbers.
 
     Where the bias is c h^p, the averages f_h and f_(h/2) give c (h/2)^p =
-    (f_h - f_(h/2)) / (2^p - 1), and subtracting it extrapolates (Richardson). A step size's bias
-    has two parts, that of the discretisation and that of the gradient's noise; halving h shrinks
-    both.
+    (f_h - f_(h/2)) / (2^p - 1), and subtracting it extrapolates (Richardson). The bias of the
+    discretisation and that of the gradient's noise both shrink with h.
 
     Args:
         make_kernel: step size -> kernel.
@@ -104,20 +111,15 @@ def bias(
             inside a compiled loop or condition of their own.
         progress: show a bar.
 
-    Returns:
-        A BiasReport.
-
     Raises:
         ValueError: a step size or order that is not positive, or a sampler that can't be coupled.
         DivergenceError: from `sample`.
     """
-    if not step_size > 0:
-        raise ValueError(f"step_size must be positive, not {step_size!r}.")
-    if not order > 0:
-        raise ValueError(f"order must be positive, not {order!r}. Try 1.")
+    real_number("step_size", step_size, above=0.0)
+    real_number("order", order, above=0.0, hint="Try 1.")
     kernel = Coupled(make_kernel(step_size), make_kernel(0.5 * step_size), 2, couple)
-    settings = _Run(num_steps, burn_in, thin, num_chains, progress)
-    samples = settings.sample(kernel, position, function, key)
+    settings = {"num_chains": num_chains, "progress": progress}
+    samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
     table = _table(samples, 1.0 / (2.0**order - 1.0))
     return BiasReport(table, step_size, 0.5 * step_size, 2.0**order, _cost(samples, thin), samples)
 
@@ -157,9 +159,6 @@ def batch_bias(
         couple: see `bias`.
         progress: show a bar.
 
-    Returns:
-        A BiasReport.
-
     Raises:
         ValueError: a batch size below 1 or above N / 2, or a sampler that can't be coupled.
         DivergenceError: from `sample`.
@@ -168,12 +167,81 @@ def batch_bias(
     if not 1 <= batch_size <= rows / 2:
         raise ValueError(f"batch_size must lie between 1 and num_data / 2, not {batch_size!r}.")
     kernel = Coupled(make_kernel(batch_size), make_kernel(2 * batch_size), 1, couple)
-    settings = _Run(num_steps, burn_in, thin, num_chains, progress)
-    samples = settings.sample(kernel, position, function, key)
+    settings = {"num_chains": num_chains, "progress": progress}
+    samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
     share = 1.0 - 2.0 * batch_size / rows
     ratio = (1.0 + share) / share if share else np.inf
     cost = _cost(samples, thin)
     return BiasReport(_table(samples, share), batch_size, 2 * batch_size, ratio, cost, samples)
+
+
+class CoupledState(eqx.Module):
+    """The states of the two chains; `position` has both positions, "coarse" and "fine"."""
+
+    coarse: Any
+    fine: Any
+
+    @property
+    def position(self) -> dict[str, PyTree]:
+        """Where the two chains stand."""
+        return {"coarse": self.coarse.position, "fine": self.fine.position}
+
+
+class Coupled(Kernel):
+    """A coarse chain and a fine one that takes several steps to one of it.
+
+    The normal numbers of a coarse step are the sums of the fine steps', scaled to unit variance,
+    and its batch is the first of theirs. Each chain keeps its own law, exactly. Where the dynamics
+    contract, the chains stay close, and the difference of two averages has a far smaller variance
+    than that of independent chains.
+    """
+
+    coarse: Any
+    fine: Any  # the same sampler with another setting
+    substeps: int = eqx.field(static=True, default=1)  # fine steps to one coarse step
+    shared: bool = eqx.field(static=True, default=True)  # False for two independent chains
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> CoupledState:
+        """Both chains from the same place, with the same momentum."""
+        return CoupledState(self.coarse.init(key, position), self.fine.init(key, position))
+
+    def step(self, key: PRNGKeyArray, state: CoupledState) -> tuple[CoupledState, Info]:
+        """`substeps` fine steps, then the coarse one with their noise."""
+        numbers = jnp.arange(self.substeps + 1, dtype=jnp.int32)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+
+        def substep(fine: Any, key: PRNGKeyArray) -> tuple[Any, tuple[list[PyTree], Info]]:
+            with tree.recorded_normals() as normals:
+                fine, info = self.fine.step(key, fine)
+            return fine, (normals, info)
+
+        # A loop, though it is short: a step is most of the program to be compiled.
+        fine, (drawn, infos) = lax.scan(substep, state.fine, keys[:-1])
+        if self.shared:
+            with tree.given_normals([_combined(normal) for normal in drawn]):
+                coarse, info = self.coarse.step(keys[0], state.coarse)
+        else:
+            coarse, info = self.coarse.step(keys[-1], state.coarse)
+        return CoupledState(coarse, fine), _all_steps(infos, info)
+
+
+def _combined(normals: PyTree) -> PyTree:
+    """Independent normal trees along a leading axis, summed and scaled to unit variance."""
+    return jax.tree.map(lambda x: jnp.sum(x, axis=0) / math.sqrt(len(x)), normals)
+
+
+def _all_steps(infos: Info, last: Info) -> Info:
+    """The coarse step's Info, with what concerns all the steps."""
+    every = {
+        "finite": jnp.all(infos.finite) & last.finite,
+        "evaluations": jnp.sum(infos.evaluations, dtype=jnp.int32) + last.evaluations,
+    }
+    if infos.feasible is not None and last.feasible is not None:
+        every["feasible"] = jnp.all(infos.feasible) & last.feasible
+    names = list(every)
+    return eqx.tree_at(
+        lambda info: [getattr(info, name) for name in names], last, [every[n] for n in names]
+    )
 
 
 class _Collect(eqx.Module):
@@ -185,34 +253,22 @@ class _Collect(eqx.Module):
         return {name: self.function(position) for name, position in positions.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    num_steps: int
-    burn_in: int
-    thin: int
-    num_chains: int
-    progress: bool
-
-    def sample(
-        self,
-        kernel: Coupled,
-        position: PyTree,
-        function: Callable[[PyTree], PyTree] | None,
-        key: Any,
-    ) -> Samples:
-        """Burn-in draws are made and left out: a burn-in of its own is one more program."""
-        early = -(-self.burn_in // self.thin)
-        samples = sample(
-            kernel,
-            position,
-            self.num_steps + early * self.thin,
-            key=key,
-            num_chains=self.num_chains,
-            thin=self.thin,
-            collect=None if function is None else _Collect(function),
-            progress=self.progress,
-        )
-        return samples.without(early)
+def _sample(
+    kernel: Coupled,
+    position: PyTree,
+    num_steps: int,
+    key: Any,
+    function: Callable[[PyTree], PyTree] | None,
+    burn_in: int,
+    thin: int,
+    **settings: Any,
+) -> Samples:
+    """Burn-in draws are made and left out: a burn-in of its own is one more program."""
+    early = -(-burn_in // thin)
+    collect = None if function is None else _Collect(function)
+    steps = num_steps + early * thin
+    samples = sample(kernel, position, steps, key=key, thin=thin, collect=collect, **settings)
+    return samples.without(early)
 
 
 def _cost(samples: Samples, thin: int) -> int:
@@ -224,7 +280,10 @@ def _table(samples: Samples, share: float) -> Any:
     import pandas as pd
 
     summary = summarise(_draws(samples, "fine"))
-    coarse, fine = (_columns(_draws(samples, name)) for name in ("coarse", "fine"))
+    coarse, fine = (
+        np.concatenate([flat_components(x) for x in _draws(samples, run).values()], axis=-1)
+        for run in ("coarse", "fine")
+    )
     tables = {
         "mean": pd.DataFrame(_rows(coarse, fine, share), index=summary.index),
         "sd": pd.DataFrame(_rows(*_squares(coarse, fine), share), index=summary.index),
@@ -247,32 +306,18 @@ def _draws(samples: Samples, run: str) -> dict[str, np.ndarray]:
     }
 
 
-def _columns(draws: dict[str, np.ndarray]) -> np.ndarray:
-    """All components, shape (chains, draws, components)."""
-    return np.concatenate([x.reshape(*x.shape[:2], -1) for x in draws.values()], axis=-1)
-
-
 def _rows(coarse: np.ndarray, fine: np.ndarray, share: float) -> dict[str, np.ndarray]:
     """Averages and their standard errors."""
     gap, better = coarse - fine, fine + share * (fine - coarse)
     return {
         "estimate": fine.mean(axis=(0, 1)),
-        "mcse": _mcse(fine),
+        "mcse": standard_error(fine),
         "bias": share * gap.mean(axis=(0, 1)),
-        "bias_error": share * _mcse(gap),
+        "bias_error": share * standard_error(gap),
         "bias_coarse": (1.0 + share) * gap.mean(axis=(0, 1)),
         "extrapolated": better.mean(axis=(0, 1)),
-        "error": _mcse(better),
+        "error": standard_error(better),
     }
-
-
-def _mcse(draws: np.ndarray) -> np.ndarray:
-    """Of the mean, by ArviZ."""
-    from arviz_stats.base.array import array_stats
-
-    mcse: Any = array_stats.mcse
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return mcse(draws, method="mean", chain_axis=0, draw_axis=1)
 
 
 def _squares(coarse: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,9 +9,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ergodax.driver.draws import columns, effective_size, positions_of, standard_error
+from ergodax.checks import real_number, whole_number
 from ergodax.gradient.at_draws import as_estimator, gradients_at, is_exact
 from ergodax.kernel import check_key
+from ergodax.stats.draws import columns, positions_of
+from ergodax.stats.estimators import effective_size, standard_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +92,6 @@ def kernel_stein_discrepancy(
         block: rows and columns of the matrix k0 at once.
         key: of batches and bootstrap; None for key 0 of the bootstrap.
 
-    Returns:
-        A SteinDiscrepancy: squared, value, error, p_value.
-
     Raises:
         ValueError: a number out of range, both or neither of gradient and gradients.
 
@@ -100,7 +99,12 @@ def kernel_stein_discrepancy(
         Gorham and Mackey, Measuring sample quality with kernels, 2017; Chwialkowski, Strathmann
         and Gretton, A kernel test of goodness of fit, 2016.
     """
-    _check(c, power, statistic, num_draws, temperature)
+    real_number("c", c, above=0.0)
+    real_number("power", power, above=-1.0, below=0.0)
+    real_number("temperature", temperature, above=0.0)
+    whole_number("num_draws", num_draws, at_least=2)
+    if statistic not in ("u", "v"):
+        raise ValueError(f"statistic must be 'u' or 'v', not {statistic!r}.")
     if (gradient is None) == (gradients is None):
         raise ValueError("gradient or gradients must be given, and not both.")
     batches, again, signs = jax.random.split(
@@ -133,16 +137,7 @@ def stein_matrix(
     c: Any = 1.0,
     power: Any = -0.5,
 ) -> Float[Array, "n m"]:
-    """k0 of every point x with every point y, whose scores are s and t.
-
-    Args:
-        x: points.
-        s: grad log pi at x.
-        y: points.
-        t: grad log pi at y.
-        c: the kernel's length.
-        power: b.
-    """
+    """k0 of every point x with every point y, whose scores (grad log pi) are s and t."""
     b = jnp.asarray(power, x.dtype)
     inner = x @ y.T
     square = jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1)[None, :] - 2.0 * inner
@@ -250,16 +245,3 @@ def _whitened(x: Any, slopes: Any, second: Any, whitening: Any) -> tuple[Any, An
     except np.linalg.LinAlgError as error:
         raise ValueError("whitening must be positive definite. Try 'diagonal'.") from error
     return x @ np.linalg.inv(root).T, slopes @ root, second @ root
-
-
-def _check(c: float, power: float, statistic: str, num_draws: int, temperature: float) -> None:
-    if not c > 0:
-        raise ValueError(f"c must be positive, not {c}.")
-    if not -1.0 < power < 0.0:
-        raise ValueError(f"power must lie in (-1, 0), not {power}.")
-    if statistic not in ("u", "v"):
-        raise ValueError(f"statistic must be 'u' or 'v', not {statistic!r}.")
-    if num_draws < 2:
-        raise ValueError(f"num_draws must be at least 2, not {num_draws}.")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, not {temperature}.")

@@ -9,9 +9,10 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from ergodax.driver.draws import columns, effective_size, positions_of, standard_error
-from ergodax.driver.samples import Samples
+from ergodax.checks import real_number, whole_number
 from ergodax.gradient.at_draws import gradients_at
+from ergodax.stats.draws import Run, columns, positions_of
+from ergodax.stats.estimators import effective_size, standard_error
 
 SHOWN = 5  # components of the printed report
 BY = ("total", "leaf", "component")
@@ -144,9 +145,6 @@ def temperature(
         level: confidence of all bands together (Bonferroni).
         chunk: gradients at once.
 
-    Returns:
-        A TemperatureReport; `ok`, `checks`, and a text.
-
     Raises:
         ValueError: neither a gradient nor a kinetic temperature, or a number out of range.
 
@@ -154,9 +152,14 @@ def temperature(
         Rugh, Dynamical approach to temperature, 1997; Leimkuhler and Matthews, Molecular
         Dynamics, 2015, chapter 6.
     """
-    _check(temperature, by, thin, level)
+    real_number("temperature", temperature, above=0.0)
+    real_number("level", level, above=0.0, below=1.0)
+    whole_number("thin", thin)
+    if by not in BY:
+        raise ValueError(f"by must be one of {', '.join(BY)}, not {by!r}.")
     series = {}
-    kinetic = getattr(samples.info, "kinetic_temperature", None) if _has_info(samples) else None
+    info = samples.info if isinstance(samples, Run) else None
+    kinetic = getattr(info, "kinetic_temperature", None)
     if kinetic is not None:
         series["kinetic"] = np.asarray(kinetic, np.float64)
     if gradient is not None:
@@ -177,10 +180,6 @@ def temperature(
     chance = (1.0 - level) / len(series)
     checks = [_measured(name, x, goals[name], chance) for name, x in series.items()]
     return TemperatureReport(tuple(checks), float(temperature), level)
-
-
-def _has_info(samples: Any) -> bool:
-    return isinstance(samples, Samples) and samples.info is not None
 
 
 def _configurational(draws: Any, gradients: Any, by: str) -> dict[str, Float[np.ndarray, "c n"]]:
@@ -215,14 +214,3 @@ def _measured(
     error, size = float(standard_error(series)), float(effective_size(series))
     margin = float(error * scipy.stats.t.isf(0.5 * chance, max(size - 1.0, 1.0)))
     return Temperature(name, float(series.mean()), error, float(expected), margin)
-
-
-def _check(temperature: float, by: str, thin: int, level: float) -> None:
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, not {temperature}.")
-    if by not in BY:
-        raise ValueError(f"by must be one of {', '.join(BY)}, not {by!r}.")
-    if thin < 1:
-        raise ValueError(f"thin must be at least 1, not {thin}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie in (0, 1), not {level}.")

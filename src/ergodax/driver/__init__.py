@@ -2,6 +2,6 @@
 
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
-from ergodax.persist.checkpointer import Checkpoint
+from ergodax.persist.checkpoint import Checkpoint
 
 __all__ = ["Checkpoint", "Samples", "sample"]

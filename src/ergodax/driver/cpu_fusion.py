@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
-from ergodax.driver import measured
+from ergodax.driver.compile import measured
 
+FUSED_NUMBERS = measured("ERGODAX_FUSED_NUMBERS", 32_768)
 HINTS = {"inlineable": "false", "xla_cpu_small_call": "true"}
 NO_HINTS = dict.fromkeys(HINTS)
 # Products of matrices by a library, which XLA can't put into such a piece.
@@ -49,22 +50,15 @@ CALLS = frozenset(
 def is_small(function: Callable, *args: Any, times: int = 1) -> bool:
     """Whether `fused` is faster, and able to: few numbers, operations that are known.
 
-    Args:
-        function: anything that JAX traces.
-        args: its arguments, or their shapes.
-        times: that a call of it does the work, as under `jax.vmap`.
+    The arguments may be shapes; `times` is how often a call does the work, as under `jax.vmap`.
     """
     numbers, operations = _work(eqx.filter_make_jaxpr(function)(*args)[0].jaxpr)
-    few = numbers * times <= measured.FUSED_NUMBERS and operations <= MOST_OPERATIONS
+    few = numbers * times <= FUSED_NUMBERS and operations <= MOST_OPERATIONS
     return few and understood()
 
 
 def fused(function: Callable) -> Callable:
-    """The function as one piece, in a program compiled with the options `WITHOUT_LIBRARY`.
-
-    Args:
-        function: compiled by `eqx.filter_jit`.
-    """
+    """A compiled function as one piece, in a program with the options `WITHOUT_LIBRARY`."""
 
     @eqx.filter_jit
     def hinted(*args: Any) -> Any:

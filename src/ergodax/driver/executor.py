@@ -9,9 +9,8 @@ are faster than on a mesh of one device, and nothing has to be placed before a c
 """
 
 import contextlib
-import hashlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,18 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from ergodax.cluster.meshes import CHAINS, checked_mesh
-from ergodax.cluster.processes import Alone, Together, watched
+from ergodax.cluster.processes import Alone, Together, on_words, watched
 from ergodax.data.block import errors_of_reading
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
-from ergodax.driver import loop
-from ergodax.driver.compile import compiled_at, runs_are_short
-from ergodax.driver.execution import Way
-from ergodax.driver.traced import traced_kernel
+from ergodax.driver import cpu_fusion, loop
+from ergodax.driver.compile import OPTIMISATION, compiled_at, runs_are_short, traced_kernel
 from ergodax.persist.draws import name_of
+from ergodax.persist.fingerprint import digests
 
 EACH, SAME = PartitionSpec(CHAINS), PartitionSpec()
 
@@ -54,72 +52,74 @@ class Executor:
     """
 
     def __init__(
-        self, kernel: Any, collect: Callable | None, mesh: Mesh | None, num_chains: int
+        self, kernel: Any, collect: loop.Collect | None, mesh: Mesh | None, num_chains: int
     ) -> None:
         self.kernel, self.collect, self.num_chains = kernel, collect, num_chains
-        self.mesh, self.first, self.end = None, 0, num_chains
+        self.mesh, self.own = None, num_chains  # devices, and chains of this process
         self.several, self.part, self.processes = False, "", Alone()
+        self.watched = contextlib.nullcontext
         if mesh is None:
             return
         self.mesh = checked_mesh(mesh, kernel, num_chains)
         self.chains = NamedSharding(self.mesh, EACH)
         self.several = self.mesh.is_multi_process
         if self.several:
-            self.processes = Together()
-            self.first, self.end = _range(self.chains, num_chains)
-            self.part = name_of(self.processes.number, self.first, self.end, num_chains)
+            self.processes, self.watched = Together(), watched
+            first, end = _range(self.chains, num_chains)
+            self.own = end - first
+            self.part = name_of(self.processes.number, first, end, num_chains)
 
-    def start(self, key: Any, positions: PyTree, states: PyTree = None) -> tuple:
+    def start(self, key: PRNGKeyArray, positions: PyTree, states: PyTree = None) -> tuple:
         """Keys and first states of all chains, and zeros in the shape of a draw of each of its own.
 
         Every process has all positions. Where there are states, they are the first ones; each
         process has those of its own chains.
         """
-        given = {"seed": jax.random.key_data(key), "kernel": self.kernel}
-        given |= {"start": positions} if states is None else {}
         if self.several:
-            self.processes.alike(_digests(given), num_chains=self.num_chains)
+            given = digests(key, "seed") | digests(self.kernel, "kernel")
+            given |= digests(positions, "start") if states is None else {}
+            self.processes.alike(given, num_chains=self.num_chains)
         kernel = self._placed(traced_kernel(self.kernel, key, positions))
         key = self._placed(key)
-        with self._watched(), errors_of_reading():
+        with self.watched(), errors_of_reading():
             if states is None:
-                (keys, infos, states), way = start(self.mesh, kernel, key, self._split(positions))
+                positions = self.put(positions)
             else:
-                states = self.put(states)
-                (keys, infos), way = go_on(self.mesh, kernel, key, states)
+                positions, states = None, self.put(states)
+            (keys, infos, made), way = start(self.mesh, kernel, key, positions, states)
+        states = made if states is None else states
         self.step, self.programs = loop.Step(kernel, way), PROGRAMS[way.small]
         stored = loop.stored_of(self.collect, states)
         self.stored = self._placed(stored)
-        zeros = loop.zeros_of(stored, states, self.end - self.first)
+        zeros = loop.zeros_of(stored, states, self.own)
         return keys, states, (zeros, self.mine(infos))
 
-    def advance(self, *where: Any) -> tuple:
-        """See `loop.take_steps`."""
-        chains, numbers = where[:3], self._placed(where[3:])
-        program = self.programs.advance
-        return self._checked(*self._run(program, self.mesh, self.step, chains, numbers))
+    def advance(self, chains: tuple, *numbers: Array) -> tuple:
+        """See `loop.take_steps`; chains are (keys, blocks, states)."""
+        numbers = self._placed(numbers)
+        return self._run(self.programs.advance, self.mesh, self.step, chains, numbers)
 
-    def draw(self, stretch: loop.Stretch, buffer: PyTree) -> tuple:
-        """See `loop.make_draws`."""
-        s = stretch
-        chains = s.keys, s.blocks, s.states
-        numbers = self._placed((s.first, s.count, s.thin, s.taken, s.offset))
-        program = self.programs.draw_unoptimised if runs_are_short() else self.programs.draw
-        what = self.mesh, self.step, self.stored, chains, numbers
-        return self._checked(*self._run(program, what, buffer))
+    def draw(self, chains: tuple, stretch: loop.Stretch, buffer: PyTree) -> tuple:
+        """See `loop.make_draws`; the buffer's memory is reused."""
+        what = self.mesh, self.step, self.stored, chains, self._placed(stretch)
+        short = runs_are_short()
+        program = self.programs.draw_unoptimised if short else self.programs.draw
+        return self._run(program, what, buffer)
 
-    def replay(self, *where: Any) -> tuple:
+    def replay(self, chains: tuple, *numbers: Array) -> tuple:
         """See `loop.retrace`."""
-        chains, numbers = where[:3], self._placed(where[3:])
+        numbers = self._placed(numbers)
         return self._run(self.programs.replay, self.mesh, self.step, chains, numbers)
 
     def mine(self, tree: PyTree) -> PyTree:
         """Of arrays with a leading chain axis, the chains of this process."""
-        return jax.tree.map(lambda x: _on_data(_mine, x), tree) if self.several else tree
+        return jax.tree.map(lambda x: on_words(_mine, x), tree) if self.several else tree
 
     def put(self, tree: PyTree) -> PyTree:
-        """Undo `mine`."""
-        return self._split(tree, self.first)
+        """On their devices arrays of all chains, or of this process's chains: undo `mine`."""
+        if self.mesh is None:
+            return jax.tree.map(jax.device_put, tree)
+        return jax.tree.map(lambda x: self._at(x, self.chains), tree)
 
     def whole(self, tree: PyTree) -> PyTree:
         """Arrays with a leading chain axis, all chains of them in every process, as NumPy's."""
@@ -131,38 +131,24 @@ class Executor:
             return jax.tree.map(lambda x: np.asarray(process_allgather(x, tiled=True)), tree)
 
     def buffer(self, row: PyTree, rows: int) -> PyTree:
-        """Zeros for the rows of draws, leaves (chains, rows, ...).
-
-        Args:
-            row: one draw of this process's chains, leaves (chains, ...).
-            rows: how many.
-        """
+        """Zeros for so many rows of draws, leaves (chains, rows, ...), like those in `row`."""
         if self.mesh is None:
-            return loop.buffer(row, rows)
+            return _buffer(row, rows)
 
-        def zeros(x: Any) -> jax.Array:
+        def zeros(x: Array | np.ndarray) -> jax.Array:
             shape = (self.num_chains, rows, *x.shape[1:])
             return jnp.zeros(shape, x.dtype, device=self.chains)
 
         return jax.tree.map(zeros, row)
 
     def _run(self, program: Callable, *args: Any) -> tuple:
-        with self._watched():
-            return jax.block_until_ready(program(*args))
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Where others take part, a broken connection is a process lost."""
-        with watched() if self.several else contextlib.nullcontext():
-            yield
-
-    def _checked(self, *out: Any) -> tuple:
-        """What a program has computed, if the devices along "data" have found the same.
+        """What a program computes, if the devices along "data" find the same.
 
         Raises:
-            RuntimeError: they have not.
+            RuntimeError: they do not.
         """
-        *found, same = out
+        with self.watched():
+            *found, same = jax.block_until_ready(program(*args))
         if same is not None and not self.whole(same).all():
             raise RuntimeError(
                 "devices that share the rows of a chain have come to different positions. Each "
@@ -171,69 +157,107 @@ class Executor:
             )
         return tuple(found)
 
-    def _split(self, tree: PyTree, first: int = 0) -> PyTree:
-        """Arrays with a leading chain axis on their devices; they begin at chain `first`."""
-        if self.mesh is None:
-            return jax.tree.map(jax.device_put, tree)
-        return jax.tree.map(lambda x: self._at(x, self.chains, first), tree)
-
     def _placed(self, tree: PyTree) -> PyTree:
         """The arrays of a tree on the mesh, shards of rows along "data"."""
-        if self.mesh is None:
+        mesh = self.mesh
+        if mesh is None:
             return tree
 
         def place(node: Any) -> Any:
-            assert self.mesh is not None
-            sharding = NamedSharding(self.mesh, _spec(node))
+            sharding = NamedSharding(mesh, _spec(node))
             return jax.tree.map(lambda x: self._at(x, sharding), node)
 
         return jax.tree.map(place, tree, is_leaf=is_shards)
 
-    def _at(self, x: Any, sharding: NamedSharding, first: int = 0) -> Any:
-        """An array on the mesh; x begins at chain `first` if the sharding is that of chains."""
+    def _at(self, x: Any, sharding: NamedSharding) -> Any:
+        """An array on the mesh; if the sharding is that of chains, of all of them or of its own."""
         if not eqx.is_array(x):
             return x
         if not self.several:
             return jax.device_put(x, sharding)
-        length = self.num_chains if sharding is self.chains else None
 
-        def one(x: Any) -> jax.Array:
+        def one(x: Array | np.ndarray) -> Array:
             array = np.asarray(x)
-            shape = array.shape if length is None else (length, *array.shape[1:])
+            shape = (self.num_chains, *x.shape[1:]) if sharding is self.chains else x.shape
+            return jax.make_array_from_process_local_data(sharding, array, shape)
 
-            def piece(index: Any) -> np.ndarray:
-                if length is None:
-                    return array[index]
-                begin, end, _ = index[0].indices(length)
-                return array[begin - first : end - first]
-
-            return jax.make_array_from_callback(shape, sharding, piece)
-
-        return _on_data(one, x)
+        return on_words(one, x)
 
 
-def _on_devices(mesh: Mesh | None, function: Callable, fixed: PyTree, chains: PyTree) -> Any:
-    """function(fixed, chains) on every device with its own chains.
+def _on_devices(mesh: Mesh | None, function: Callable, fixed: tuple, chains: tuple) -> Any:
+    """function(*fixed, *chains) on every device with its own chains.
 
-    Args:
-        mesh: the devices, or None for the default one.
-        function: (fixed, chains) -> a tree with a leading chain axis.
-        fixed: the same everywhere, but for shards of rows.
-        chains: a tree with a leading chain axis.
+    `fixed` is the same everywhere, but for shards of rows; `chains` and what the function returns
+    are trees with a leading chain axis.
     """
     if mesh is None:
-        return function(fixed, chains)
+        return function(*fixed, *chains)
     arrays, static = eqx.partition(fixed, eqx.is_array)
     specs = jax.tree.map(_spec, arrays, is_leaf=is_shards)
 
-    def local(arrays: PyTree, chains: PyTree) -> Any:
-        return function(eqx.combine(arrays, static), chains)
+    def local(arrays: PyTree, chains: tuple) -> Any:
+        return function(*eqx.combine(arrays, static), *chains)
 
     split = jax.shard_map(local, mesh=mesh, in_specs=(specs, EACH), out_specs=EACH, check_vma=False)
     return split(arrays, chains)
 
 
-def _agreed(mesh: Mesh | None, states: Any, well: Bool[Array, " chains"]) -> Any:
+def _spec(node: Any) -> PartitionSpec:
+    return PartitionSpec(DATA) if is_shards(node) else SAME
+
+
+@compiled_at
+def start(
+    mesh: Mesh | None, kernel: Any, key: PRNGKeyArray, positions: PyTree, states: PyTree = None
+) -> tuple[tuple, loop.Way]:
+    """What `loop.first_states` returns, and the way of the steps, found once for a program."""
+
+    def local(kernel: Any, key: PRNGKeyArray, positions: PyTree, states: PyTree) -> tuple:
+        first: Any = 0
+        if mesh is not None:
+            here = jax.tree.leaves(positions if states is None else states.position)[0].shape[0]
+            first = lax.axis_index(CHAINS) * here
+        return loop.first_states(kernel, key, first, positions, states)
+
+    keys, infos, made = _on_devices(mesh, local, (kernel, key), (positions, states))
+    way = loop.Way()
+    if mesh is None or mesh.shape[DATA] == 1:  # else the devices talk within a step
+        way = loop.way_of_steps(kernel, keys, made if states is None else states)
+    return (keys, infos, made), way
+
+
+@compiled_at
+def _buffer(row: PyTree, rows: int) -> PyTree:
+    return jax.tree.map(lambda x: jnp.zeros((x.shape[0], rows, *x.shape[1:]), x.dtype), row)
+
+
+def _advance(mesh: Mesh | None, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
+    return _on_devices(mesh, _agreeing(mesh, loop.take_steps), (step, *numbers), chains)
+
+
+def _draw(what: tuple, buffer: PyTree) -> tuple:
+    mesh, step, stored, chains, stretch = what
+    function = _agreeing(mesh, loop.make_draws)
+    return _on_devices(mesh, function, (step, stored, stretch), (*chains, buffer))
+
+
+def _replay(mesh: Mesh | None, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
+    return *_on_devices(mesh, loop.retrace, (step, *numbers), chains), None
+
+
+def _agreeing(mesh: Mesh | None, function: Callable) -> Callable:
+    """The function, which returns states first and what went well last; then if devices agree."""
+
+    def both(*args: Any) -> tuple:
+        found = function(*args)
+        return *found, _agreed(mesh, found[0], found[-1])
+
+    return both
+
+
+def _agreed(
+    mesh: Mesh | None, states: PyTree, well: Bool[Array, " chains"]
+) -> Bool[Array, " chains"] | None:
     """Whether devices along "data" have the same positions, where these are numbers; else None."""
     if mesh is None or mesh.shape[DATA] == 1:
         return None
@@ -244,76 +268,28 @@ def _agreed(mesh: Mesh | None, states: Any, well: Bool[Array, " chains"]) -> Any
     return jnp.all(jnp.stack(alike), axis=0) | ~lax.pmin(well, DATA)
 
 
-@compiled_at
-def start(mesh: Mesh | None, kernel: Any, key: Any, positions: PyTree) -> tuple[tuple, Way]:
-    """What `loop.first_states` returns, and the way of the steps, found once for a program."""
+class Programs(NamedTuple):
+    """Programs that take steps, compiled alike, so that they take them alike.
 
-    def local(fixed: tuple, positions: PyTree) -> tuple:
-        kernel, key = fixed
-        return loop.first_states(kernel, key, positions, _first_chain(mesh, positions))
+    They can't be called within another program.
+    """
 
-    keys, infos, states = _on_devices(mesh, local, (kernel, key), positions)
-    return (keys, infos, states), _way(mesh, kernel, keys, states)
-
-
-@compiled_at
-def go_on(mesh: Mesh | None, kernel: Any, key: Any, states: PyTree) -> tuple[tuple, Way]:
-    """What `loop.next_keys` returns, and the way of the steps."""
-
-    def local(fixed: tuple, states: PyTree) -> tuple:
-        kernel, key = fixed
-        return loop.next_keys(kernel, key, states, _first_chain(mesh, states.position))
-
-    keys, infos = _on_devices(mesh, local, (kernel, key), states)
-    return (keys, infos), _way(mesh, kernel, keys, states)
+    advance: Callable
+    draw: Callable
+    draw_unoptimised: Callable
+    replay: Callable
 
 
-def _take_steps(mesh: Mesh | None, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
-    def local(fixed: tuple, chains: tuple) -> tuple:
-        step, numbers = fixed
-        states, well = loop.take_steps(step, *chains, *numbers)
-        return states, well, _agreed(mesh, states, well)
-
-    return _on_devices(mesh, local, (step, numbers), chains)
-
-
-def _make_draws(what: tuple, buffer: PyTree) -> tuple:
-    mesh, step, stored, chains, numbers = what
-
-    def local(fixed: tuple, chains: tuple) -> tuple:
-        step, stored, numbers = fixed
-        stretch = loop.Stretch(*chains[0], *numbers)
-        states, buffer, well = loop.make_draws((step, stored, stretch), chains[1])
-        return states, buffer, well, _agreed(mesh, states, well)
-
-    return _on_devices(mesh, local, (step, stored, numbers), (chains, buffer))
+def _programs(more: dict[str, Any]) -> Programs:
+    return Programs(
+        compiled_at(_advance, OPTIMISATION, more),
+        compiled_at(_draw, OPTIMISATION, more, donate="all-except-first"),
+        compiled_at(_draw, 0, more, donate="all-except-first"),
+        compiled_at(_replay, OPTIMISATION, more),
+    )
 
 
-def _retrace(mesh: Mesh | None, step: loop.Step, chains: tuple, numbers: tuple) -> tuple:
-    def local(fixed: tuple, chains: tuple) -> tuple:
-        step, numbers = fixed
-        return loop.retrace(step, *chains, *numbers)
-
-    return _on_devices(mesh, local, (step, numbers), chains)
-
-
-PROGRAMS = loop.programs(_take_steps, _make_draws, _retrace)
-
-
-def _way(mesh: Mesh | None, kernel: Any, keys: Any, states: PyTree) -> Way:
-    alone = mesh is None or mesh.shape[DATA] == 1  # else the devices talk within a step
-    return loop.way_of_steps(kernel, keys, states) if alone else Way()
-
-
-def _first_chain(mesh: Mesh | None, positions: PyTree) -> Any:
-    """The number of the first chain of this device."""
-    if mesh is None:
-        return 0
-    return lax.axis_index(CHAINS) * jax.tree.leaves(positions)[0].shape[0]
-
-
-def _spec(node: Any) -> PartitionSpec:
-    return PartitionSpec(DATA) if is_shards(node) else SAME
+PROGRAMS = {False: _programs({}), True: _programs(cpu_fusion.WITHOUT_LIBRARY)}  # by Way.small
 
 
 def _range(chains: NamedSharding, num_chains: int) -> tuple[int, int]:
@@ -323,25 +299,6 @@ def _range(chains: NamedSharding, num_chains: int) -> tuple[int, int]:
     return min(begin for begin, _, _ in ends), max(end for _, end, _ in ends)
 
 
-def _digests(tree: PyTree) -> dict[str, str]:
-    """Of the arrays in a tree, by their paths."""
-    arrays = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {
-        jax.tree_util.keystr(path): hashlib.blake2b(
-            np.asarray(x).tobytes() + str(x.dtype).encode(), digest_size=16
-        ).hexdigest()
-        for path, x in arrays
-    }
-
-
-def _mine(x: Any) -> np.ndarray:
+def _mine(x: Array) -> np.ndarray:
     parts = {s.index[0].start or 0: s.data for s in x.addressable_shards}
     return np.concatenate([np.asarray(parts[begin]) for begin in sorted(parts)])
-
-
-def _on_data(function: Callable, x: Any) -> Any:
-    """The function of an array; of keys, on the numbers that they are made of."""
-    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return function(x)
-    words = function(jax.random.key_data(x))
-    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))

@@ -5,7 +5,13 @@ on filling in place. How many draws to make is an argument of the compiled progr
 it, so any chunking, and runs of similar length, reuse one compilation. Step t of a chain uses
 the key fold_in(chain key, t): the draws depend on the key alone, not on where chunks begin.
 
-Blocks of streamed data are arguments of their own: no step changes them, so they are not returned.
+Arguments with a leading chain axis come last; `keys` has one for each chain. Blocks of streamed
+data are arguments of their own: no step changes them, so they are not returned.
+
+On CPUs `jax.vmap` makes of the chains' products of matrices one batched product, which XLA hands to
+threads and whose operands, the batches of all chains, may not fit into the caches. Where such
+products are not small, chains run one after another. What several chains share, such as the whole
+data, is not batched, and there all at once is faster.
 """
 
 from collections.abc import Callable
@@ -16,67 +22,114 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Jaxpr, jaxprs_in_params
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.block import attach, detach
-from ergodax.driver import cpu_fusion, measured
-from ergodax.driver.compile import compiled_at
-from ergodax.driver.execution import Way, fill_in_turn, over_chains, way_of
-from ergodax.driver.traced import one_of, traced
+from ergodax.driver import cpu_fusion
+from ergodax.driver.compile import measured, one_of, traced
+
+WIDE_PRODUCT = measured("ERGODAX_WIDE_PRODUCT", 64)
 
 Collect = Callable[[PyTree], PyTree]
+Number = Int[Array, ""]
+Keys = Key[Array, " chains"]
+
+
+class Way(NamedTuple):
+    """How a program takes steps."""
+
+    small: bool = False  # whether a step is one piece of machine code, see `cpu_fusion`
+    apart: bool = False  # whether the chains run one after another
+
+
+class Step(eqx.Module):
+    """A step of a kernel, and the way in which it is taken."""
+
+    kernel: Any
+    way: Way = eqx.field(static=True)
+
+    def __call__(self, key: PRNGKeyArray, blocks: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+        """The state after, its blocks detached, and the kernel's Info."""
+        return (_fused_step if self.way.small else _step)(self.kernel, key, blocks, state)
+
+
+@eqx.filter_jit
+def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+    state, info = kernel.step(key, attach(blocks, state))
+    return detach(state)[1], info
+
+
+_fused_step = cpu_fusion.fused(_step)
+
+
+def _first(kernel: Any, key: PRNGKeyArray, state: PyTree) -> tuple[PyTree, PyTree]:
+    return _step(kernel, key, *detach(state))
 
 
 def first_states(
-    kernel: Any, key: PRNGKeyArray, positions: PyTree, first: int | Int[Array, ""] = 0
-) -> tuple[Key[Array, " chains"], PyTree, PyTree]:
+    kernel: Any, key: PRNGKeyArray, first: int | Number, positions: PyTree, states: PyTree
+) -> tuple[Keys, PyTree, PyTree]:
     """The key of each chain, zeros in the shape of the Info of all chains, and the first states.
 
-    Chain c runs with the key fold_in(., c), whatever the number of chains; positions have a
-    leading chain axis, that of chain `first` at its head. Finding the shapes here, in the compiled
-    program, saves tracing the kernel anew in each run.
+    Where there are `states` to go on from, they are not returned. Chain c runs with the key
+    fold_in(., c), whatever the number of chains; that of chain `first` is the first one here.
+    Finding the shapes here, in the compiled program, saves tracing the kernel anew in each run.
     """
-    num_chains = jax.tree.leaves(positions)[0].shape[0]
     key_init, key_run = jax.random.split(key)
-    keys = _of_chains(key_init, num_chains, first)
-    states = over_chains(kernel.init, num_chains)(keys, positions)
-    return *_keys_and_infos(kernel, key_run, states, first), states
-
-
-def next_keys(
-    kernel: Any, key: PRNGKeyArray, states: PyTree, first: int | Int[Array, ""] = 0
-) -> tuple[Key[Array, " chains"], PyTree]:
-    """The keys and zeros of `first_states`, where there are states to go on from."""
-    return _keys_and_infos(kernel, jax.random.split(key)[1], states, first)
-
-
-def _keys_and_infos(
-    kernel: Any, key_run: PRNGKeyArray, states: PyTree, first: int | Int[Array, ""]
-) -> tuple[Key[Array, " chains"], PyTree]:
-    num_chains = jax.tree.leaves(states.position)[0].shape[0]
-    keys = _of_chains(key_run, num_chains, first)
+    given, made = states is not None, None
+    num_chains = jax.tree.leaves(states.position if given else positions)[0].shape[0]
+    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
+    of_chains = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    if not given:
+        made = over_chains(kernel.init, num_chains)(of_chains(key_init, chains), positions)
+        states = made
+    keys = of_chains(key_run, chains)
     one = jax.tree.map(lambda x: x[0], states)
     shapes = jax.eval_shape(lambda s: _first(kernel, keys[0], s)[1], one)
     infos = jax.tree.map(lambda s: jnp.zeros((num_chains, *s.shape), s.dtype), shapes)
-    return keys, infos
+    return keys, infos, made
 
 
-def _of_chains(key: PRNGKeyArray, num_chains: int, first: Any) -> Key[Array, " chains"]:
-    chains = first + jnp.arange(num_chains, dtype=jnp.int32)
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, chains)
+def way_of_steps(kernel: Any, keys: Keys, states: PyTree) -> Way:
+    """The fastest way to take steps of as many chains as there are states."""
+    chain, num_chains = one_of((keys, states)), keys.shape[0]
+    if cpu_fusion.is_small(_first, kernel, *chain, times=num_chains):
+        return Way(small=True)
+    if num_chains == 1 or jax.default_backend() != "cpu":
+        return Way()
+    many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_chains, *x.shape), x.dtype), chain)
+    together = eqx.filter_vmap(lambda key, state: _first(kernel, key, state))
+    return Way(apart=_has_wide_product(eqx.filter_make_jaxpr(together)(*many)[0].jaxpr))
+
+
+def _has_wide_product(jaxpr: Jaxpr) -> bool:
+    """Whether two operands of a product are batched, and one is a matrix for each chain."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            batch = len(equation.params["dimension_numbers"][1][0])
+            shapes = [getattr(v.aval, "shape", ())[batch:] for v in equation.invars]
+            if batch and any(len(s) > 1 and min(s) >= WIDE_PRODUCT for s in shapes):
+                return True
+        if any(_has_wide_product(inner) for inner in jaxprs_in_params(equation.params)):
+            return True
+    return False
 
 
 def stored_of(collect: Collect | None, states: PyTree) -> Collect:
-    """The function of a frozen position that gives what is stored of it, a tree of arrays.
-
-    Args:
-        collect: a user's function of the position; None for the position itself.
-        states: of all chains.
-    """
+    """The function of a frozen position that gives what is stored of it, a tree of arrays."""
     if collect is None:
         return _itself
     return traced(eqx.Partial(_collected, collect), one_of(states.position))
+
+
+def _itself(position: PyTree) -> PyTree:
+    return tree.hide(tree.thaw(position))
+
+
+def _collected(collect: Collect, position: PyTree) -> PyTree:
+    return tree.hide(collect(tree.thaw(position)))
 
 
 def zeros_of(stored: Collect, states: PyTree, num_chains: int) -> PyTree:
@@ -85,115 +138,54 @@ def zeros_of(stored: Collect, states: PyTree, num_chains: int) -> PyTree:
     return jax.tree.map(lambda s: np.zeros((num_chains, *s.shape), s.dtype), shapes)
 
 
-def way_of_steps(kernel: Any, keys: Key[Array, " chains"], states: PyTree) -> Way:
-    """See `way_of`, for as many chains as there are states."""
-    return way_of(_first, (kernel, *one_of((keys, states))), keys.shape[0])
-
-
-class Step(eqx.Module):
-    """A step of a kernel.
-
-    Attributes:
-        kernel: the kernel.
-        way: how it is taken.
-    """
-
-    kernel: Any
-    way: Way = eqx.field(static=True)
-
-    def __call__(self, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
-        """The state after, its blocks detached, and the kernel's Info."""
-        return (_fused_step if self.way.small else _step)(self.kernel, key, blocks, state)
-
-    def over_chains(self, function: Callable, num_chains: int) -> Callable:
-        """See `ways.over_chains`."""
-        return over_chains(function, num_chains, apart=self.way.apart)
-
-
-@compiled_at
-def buffer(row: PyTree, rows: int) -> PyTree:
-    """Zeros for the rows of draws: leaves (chains, rows, ...).
-
-    Args:
-        row: one draw, leaves (chains, ...).
-        rows: how many.
-    """
-    return jax.tree.map(lambda x: jnp.zeros((x.shape[0], rows, *x.shape[1:]), x.dtype), row)
-
-
 def take_steps(
-    step: Step,
-    keys: Key[Array, " chains"],
-    blocks: PyTree,
-    states: PyTree,
-    first: Int[Array, ""],
-    count: Int[Array, ""],
+    step: Step, first: Number, count: Number, keys: Keys, blocks: PyTree, states: PyTree
 ) -> tuple[PyTree, Bool[Array, " chains"]]:
-    """Take `count` steps without storing anything.
-
-    Args:
-        step: of the kernel.
-        keys: one for each chain.
-        blocks: the rows of the blocks of `states`.
-        states: where the chains stand, their blocks detached.
-        first: the number of the first step.
-        count: how many.
+    """Take `count` steps, of which the first has the number `first`, without storing anything.
 
     Returns:
-        The states after, and whether each chain went well: finite, and no step infeasible.
+        The states after, their blocks detached, and whether each chain went well: finite, and no
+        step infeasible.
     """
 
-    def chain(key: PRNGKeyArray, blocks: PyTree, state: Any) -> Any:
+    def chain(key: PRNGKeyArray, blocks: PyTree, state: PyTree) -> tuple:
         state, well = _steps(step, key, blocks, state, first, count)
         return state, well & tree.all_finite(state.position)
 
-    return step.over_chains(chain, keys.shape[0])(keys, blocks, states)
+    return over_chains(chain, keys.shape[0], apart=step.way.apart)(keys, blocks, states)
 
 
-class Stretch(eqx.Module):
-    """A stretch of draws to be made.
+class Stretch(NamedTuple):
+    """The draws that are to be made."""
 
-    Attributes:
-        keys: one for each chain.
-        blocks: the rows of the blocks of `states`.
-        states: where the chains stand, leading chain axis, their blocks detached.
-        first: the number of the first draw's first step.
-        count: how many draws.
-        thin: steps to a draw; None for 1, which needs no inner loop.
-        taken: how many steps of the first draw have been taken before; below thin.
-        offset: the row of the buffer for the first draw.
-    """
-
-    keys: Key[Array, " chains"]
-    blocks: PyTree
-    states: PyTree
-    first: Int[Array, ""]
-    count: Int[Array, ""]
-    thin: Int[Array, ""] | None
-    taken: Int[Array, ""]
-    offset: Int[Array, ""]
+    first: Number  # the first draw's first step
+    count: Number  # how many draws
+    thin: Number | None  # steps to a draw; None for 1, which needs no inner loop
+    taken: Number  # how many steps of the first draw have been taken before; below thin
+    offset: Number  # the row of the buffer for the first draw
 
 
 def make_draws(
-    what: tuple[Step, Collect, Stretch], buffer: PyTree
+    step: Step,
+    stored: Collect,
+    stretch: Stretch,
+    keys: Keys,
+    blocks: PyTree,
+    states: PyTree,
+    buffer: PyTree,
 ) -> tuple[PyTree, PyTree, Bool[Array, " chains"]]:
-    """Make the draws of a stretch.
-
-    Args:
-        what: the step, what to store of a position, and the stretch.
-        buffer: leaves (chains, rows, ...) for (collected, info); its memory is reused.
+    """Make the draws of a stretch, and put what is `stored` of each, and its Info, into the buffer.
 
     Returns:
-        The states after, the buffer with the new rows, and whether each chain went well: finite,
-        and no step infeasible.
+        The states after, the buffer with the new rows, leaves (chains, rows, ...), and whether each
+        chain went well: finite, and no step infeasible.
     """
-    step, stored, stretch = what
     first, thin = stretch.first, stretch.thin
 
-    def chain(given: tuple, buffer: PyTree, *number: Any) -> Any:
+    def chain(given: tuple, buffer: PyTree, *number: Number) -> tuple:
         key, blocks, state = given
 
-        def one(k: Int[Array, ""], carry: tuple) -> tuple:
+        def one(k: Number, carry: tuple) -> tuple:
             state, buffer, well = carry
             last = first + k
             if thin is not None:
@@ -211,22 +203,17 @@ def make_draws(
         state, buffer, well = lax.fori_loop(0, stretch.count, one, begin)
         return (state, well & tree.all_finite(state.position)), buffer
 
-    chains = stretch.keys, stretch.blocks, stretch.states
-    if step.way.apart and stretch.keys.shape[0] > 1:
-        results = stretch.states, jnp.zeros(stretch.keys.shape, bool)
-        (states, well), buffer = fill_in_turn(chain, chains, results, buffer)
+    chains = keys, blocks, states
+    if step.way.apart and keys.shape[0] > 1:
+        results = states, jnp.zeros(keys.shape, bool)
+        (states, well), buffer = _fill_in_turn(chain, chains, results, buffer)
     else:
-        (states, well), buffer = over_chains(chain, stretch.keys.shape[0])(chains, buffer)
+        (states, well), buffer = over_chains(chain, keys.shape[0])(chains, buffer)
     return states, buffer, well
 
 
 def retrace(
-    step: Step,
-    keys: Key[Array, " chains"],
-    blocks: PyTree,
-    states: PyTree,
-    first: Int[Array, ""],
-    count: Int[Array, ""],
+    step: Step, first: Number, count: Number, keys: Keys, blocks: PyTree, states: PyTree
 ) -> tuple[Int[Array, " chains"], PyTree]:
     """Take up to `count` steps again; each chain stops at its first that did not go well.
 
@@ -236,7 +223,7 @@ def retrace(
         How many steps of each chain went well, and the Info of its last one taken.
     """
 
-    def chain(key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple:
+    def chain(key: PRNGKeyArray, blocks: PyTree, state: PyTree) -> tuple:
         def go_on(carry: tuple) -> Bool[Array, ""]:
             _, done, well, _ = carry
             return well & (done < count)
@@ -253,60 +240,13 @@ def retrace(
         _, done, _, info = lax.while_loop(go_on, one, begin)
         return done, info
 
-    return step.over_chains(chain, keys.shape[0])(keys, blocks, states)
-
-
-class Programs(NamedTuple):
-    """Programs that take steps, compiled alike, so that they take them alike."""
-
-    advance: Callable
-    draw: Callable
-    draw_unoptimised: Callable
-    replay: Callable
-
-
-def programs(advance: Callable, draw: Callable, replay: Callable) -> dict[bool, Programs]:
-    """Programs that take steps, make draws and retrace steps, by `Way.small`.
-
-    They can't be called within another program.
-    """
-
-    def compiled(more: dict[str, Any]) -> Programs:
-        return Programs(
-            compiled_at(advance, measured.OPTIMISATION, more),
-            compiled_at(draw, measured.OPTIMISATION, more, donate="all-except-first"),
-            compiled_at(draw, 0, more, donate="all-except-first"),
-            compiled_at(replay, measured.OPTIMISATION, more),
-        )
-
-    return {False: compiled({}), True: compiled(cpu_fusion.WITHOUT_LIBRARY)}
-
-
-def _first(kernel: Any, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
-    return _step(kernel, key, *detach(state))
-
-
-def _itself(position: PyTree) -> PyTree:
-    return tree.hide(tree.thaw(position))
-
-
-def _collected(collect: Collect, position: PyTree) -> PyTree:
-    return tree.hide(collect(tree.thaw(position)))
-
-
-@eqx.filter_jit
-def _step(kernel: Any, key: PRNGKeyArray, blocks: PyTree, state: Any) -> tuple[Any, Any]:
-    state, info = kernel.step(key, attach(blocks, state))
-    return detach(state)[1], info
-
-
-_fused_step = cpu_fusion.fused(_step)
+    return over_chains(chain, keys.shape[0], apart=step.way.apart)(keys, blocks, states)
 
 
 def _steps(
-    step: Step, key: PRNGKeyArray, blocks: PyTree, state: Any, first: Any, count: Any
-) -> tuple[Any, Bool[Array, ""]]:
-    def one(k: Int[Array, ""], carry: tuple) -> tuple:
+    step: Step, key: PRNGKeyArray, blocks: PyTree, state: PyTree, first: Number, count: Number
+) -> tuple[PyTree, Bool[Array, ""]]:
+    def one(k: Number, carry: tuple) -> tuple:
         state, well = carry
         state, info = step(jax.random.fold_in(key, first + k), blocks, state)
         return state, _still(well, info)
@@ -314,7 +254,44 @@ def _steps(
     return lax.fori_loop(0, count, one, (state, jnp.array(True)))
 
 
-def _still(well: Bool[Array, ""], info: Any) -> Bool[Array, ""]:
+def _still(well: Bool[Array, ""], info: PyTree) -> Bool[Array, ""]:
     """Whether all went well so far and this step was feasible, where the kernel says so."""
     feasible = getattr(info, "feasible", None)
     return well if feasible is None else well & feasible
+
+
+def over_chains(function: Callable, num_chains: int, *, apart: bool = False) -> Callable:
+    """Map over a leading chain axis; one chain runs without the cost of a batch of one."""
+
+    def single(*args: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: x[None], function(*_of_chain(args, 0)))
+
+    def one_by_one(*args: PyTree) -> PyTree:
+        return lax.map(lambda chain: function(*chain), args)
+
+    if num_chains == 1:
+        return single
+    return one_by_one if apart else eqx.filter_vmap(function)
+
+
+def _fill_in_turn(function: Callable, chains: tuple, results: PyTree, buffer: PyTree) -> tuple:
+    """Map over chains one after another that write into one buffer, in place.
+
+    Args:
+        function: (arguments of a chain, the buffer, its number) -> (its results, the buffer).
+        chains: the arguments, leaves with a leading chain axis.
+        results: of the same shapes as the results of all chains, to be replaced.
+        buffer: leaves with a leading chain axis.
+    """
+
+    def one(number: Number, carry: tuple) -> tuple:
+        results, buffer = carry
+        found, buffer = function(_of_chain(chains, number), buffer, number)
+        return jax.tree.map(lambda old, x: old.at[number].set(x), results, found), buffer
+
+    num_chains = jax.tree.leaves(chains)[0].shape[0]
+    return lax.fori_loop(0, num_chains, one, (results, buffer))
+
+
+def _of_chain(tree: PyTree, number: int | Number) -> PyTree:
+    return jax.tree.map(lambda x: x[number], tree)

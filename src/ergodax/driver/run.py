@@ -1,25 +1,23 @@
 """The host's side of one run: chunk after chunk, until all steps are taken."""
 
-import dataclasses
-from typing import Any
+import contextlib
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
-from ergodax.cluster.processes import Agreement
+from ergodax.cluster.processes import Agreement, Together
 from ergodax.data.block import detach
 from ergodax.data.prefetch import Prefetch
-from ergodax.driver import loop
-from ergodax.driver.clock import SECONDS_TO_A_CHUNK, Clock
 from ergodax.driver.executor import Executor
-from ergodax.driver.interruption import Stop
-from ergodax.driver.progress import Report
+from ergodax.driver.loop import Stretch
+from ergodax.driver.progress import SECONDS_TO_A_CHUNK, Clock, Report, Stop
 from ergodax.driver.samples import Samples
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
-from ergodax.persist.checkpointer import Checkpointer
-from ergodax.persist.draw_buffer import DrawBuffer
+from ergodax.persist.checkpoint import Checkpointer
+from ergodax.persist.draws import DrawBuffer
 from ergodax.persist.fingerprint import compare, fingerprint
 
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
@@ -29,19 +27,12 @@ TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of 
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """How long a run is.
+class Plan(NamedTuple):
+    """How long a run is."""
 
-    Attributes:
-        burn_in: steps before the first that counts.
-        num_steps: steps after them.
-        thin: steps to a draw.
-    """
-
-    burn_in: int
-    num_steps: int
-    thin: int
+    burn_in: int  # steps before the first that counts
+    num_steps: int  # steps after them
+    thin: int  # steps to a draw
 
     @property
     def total(self) -> int:
@@ -53,19 +44,13 @@ class Plan:
         """Draws in all."""
         return self.num_steps // self.thin
 
-    @property
-    def last_draw(self) -> int:
-        """The step after which all draws are made."""
-        return self.burn_in + self.num_draws * self.thin
-
 
 class Run:
     """Where a run stands.
 
     Args:
         where: the run lives.
-        start: keys and first states of all chains, and zeros in the shape of a draw of each of
-            this process's.
+        start: what its `start` returns.
         plan: how long.
         checkpointer: what goes to disk.
         first: the number of the first step, which its key follows from.
@@ -89,7 +74,8 @@ class Run:
                     where.kernel, where.collect, *where.mine((self.keys, states)), **counts
                 )
         self.processes.alike(self.identity, num_steps=plan.num_steps, kept=checkpointer.kinds)
-        checkpointer.settle(self.processes)
+        if isinstance(self.processes, Together):
+            checkpointer.settle(self.processes.common)
         with self.processes.together():
             if checkpointer.resumes:
                 compare(self.identity, checkpointer.facts()["fingerprint"], checkpointer.file)
@@ -102,35 +88,24 @@ class Run:
                 self._save()
 
     def to_end(self, report: Report, stop: Stop) -> None:
-        """Take all the steps.
-
-        Raises:
-            DivergenceError: a chain did not go well.
-            Interrupted: the run was asked to stop.
-            StorageError: draws or checkpoint could not be written, or rows of a stream not be read.
-        """
-        try:
-            self._all_chunks(report, stop)
-        finally:
-            self.prefetch.close()
-
-    def _all_chunks(self, report: Report, stop: Stop) -> None:
+        """Take all the steps."""
         todo = Agreement(self.clock.steps(), 0, False)
-        while self.done < self.plan.total:
-            left = self.prefetch.left
-            self._chunk(todo.steps if left is None else min(todo.steps, left), at_most=left)
-            self._refill()  # before anything is saved: a resumed run begins with it
-            report(self.done, self.clock.rate)
-            mine = Agreement(self.clock.steps(), stop.signal, self.checkpointer.due)
-            todo = self.processes.agree(mine)
-            if todo.due or (todo.signal and self.checkpointer.active):
-                with self.processes.together():
-                    self._save()
-            elif not self.draws.room:
-                with self.processes.together():
-                    self._save_draws()
-            if todo.signal and self.done < self.plan.total:
-                raise self._interrupted(todo.signal)
+        with contextlib.closing(self.prefetch):
+            while self.done < self.plan.total:
+                left = self.prefetch.left
+                self._chunk(todo.steps if left is None else min(todo.steps, left), at_most=left)
+                self._refill()  # before anything is saved: a resumed run begins with it
+                report(self.done, self.clock.rate)
+                mine = Agreement(self.clock.steps(), stop.signal, self.checkpointer.due)
+                todo = self.processes.agree(mine)
+                if todo.due or (todo.signal and self.checkpointer.active):
+                    with self.processes.together():
+                        self._save()
+                elif not self.draws.room:
+                    with self.processes.together():
+                        self._save(state=False)
+                if todo.signal and self.done < self.plan.total:
+                    raise self._interrupted(todo.signal)
         if self.checkpointer.active:
             with self.processes.together():
                 self._save()
@@ -146,7 +121,7 @@ class Run:
                 raise StorageError(
                     f"the run stopped at step {self.done}, where the next rows could not be read: "
                     f"{error} {self._kept()}",
-                    samples=self.samples() if self.draws.made else None,
+                    samples=self._drawn(),
                 ) from error
 
     def _kept(self) -> str:
@@ -155,6 +130,10 @@ class Run:
     def samples(self) -> Samples:
         """What has been drawn."""
         return Samples(*self.draws.drawn(), self._final())
+
+    def _drawn(self) -> Samples | None:
+        """For an error: what has been drawn, if anything."""
+        return self.samples() if self.draws.made else None
 
     def _final(self) -> PyTree:
         return self.where.mine(self.prefetch.whole(self.states))
@@ -165,7 +144,7 @@ class Run:
         if drawn < 0:
             self._advance(min(steps, -drawn))
             return
-        if self.done >= self.plan.last_draw:
+        if self.draws.made >= self.plan.num_draws:
             self._advance(min(steps, self.plan.total - self.done))
             return
         thin, taken = self.plan.thin, drawn % self.plan.thin
@@ -177,59 +156,57 @@ class Run:
 
     def _advance(self, count: int) -> None:
         """Take `count` steps and keep nothing."""
-        before = self.states
+        chains = self._chains()
         with self.clock.timing(count):
-            self.states, well = self.where.advance(
-                self.keys, self.prefetch.rows, before, self._number(), jnp.int32(count)
-            )
-        self._check(before, well, count)
-        self.done += count
-        self.prefetch.taken(self.states, count)
+            self.states, well = self.where.advance(chains, self._number(), jnp.int32(count))
+        self._check(chains, well, count)
+        self._taken(count)
 
     def _draw(self, draws: int, taken: int) -> None:
         """Make draws; `taken` steps of the first have been taken."""
-        before, count = self.states, draws * self.plan.thin - taken
-        thin = None if self.plan.thin == 1 else jnp.int32(self.plan.thin)
-        numbers = (draws, taken, self.draws.filled)
-        how_many, begun, offset = (jnp.int32(n) for n in numbers)
-        stretch = loop.Stretch(
-            self.keys,
-            self.prefetch.rows,
-            before,
-            self._number(-taken),
-            how_many,
-            thin,
-            begun,
-            offset,
+        chains, count = self._chains(), draws * self.plan.thin - taken
+        stretch = Stretch(
+            first=self._number(-taken),
+            count=jnp.int32(draws),
+            thin=None if self.plan.thin == 1 else jnp.int32(self.plan.thin),
+            taken=jnp.int32(taken),
+            offset=jnp.int32(self.draws.filled),
         )
         with self.clock.timing(count):
-            self.states, self.draws.buffer, well = self.where.draw(stretch, self.draws.buffer)
-        self._check(before, well, count, taken)
+            self.states, self.draws.buffer, well = self.where.draw(
+                chains, stretch, self.draws.buffer
+            )
+        self._check(chains, well, count, taken)
         self.draws.add(draws)
+        self._taken(count)
+
+    def _chains(self) -> tuple[PyTree, PyTree, PyTree]:
+        return self.keys, self.prefetch.rows, self.states
+
+    def _taken(self, count: int) -> None:
         self.done += count
         self.prefetch.taken(self.states, count)
 
-    def _number(self, more: int = 0) -> Any:
+    def _number(self, more: int = 0) -> Int[Array, ""]:
         """The number of the next step, which its key follows from."""
         return jnp.int32(self.first + self.done + more)
 
-    def _check(self, before: PyTree, well: Any, count: int, taken: int | None = None) -> None:
+    def _check(self, chains: tuple, well: Array, count: int, taken: int | None = None) -> None:
         """Stop at a chain that did not go well; find the step by taking them again."""
         failed = np.flatnonzero(~self.where.whole(well))
         if not failed.size:
             return
-        where = (self.keys, self.prefetch.rows, before, self._number())
-        reached, infos = self.where.whole(self.where.replay(*where, jnp.int32(count)))
+        first = self._number()
+        reached, infos = self.where.whole(self.where.replay(chains, first, jnp.int32(count)))
         chain = min(failed.tolist(), key=lambda c: int(reached[c]))
         steps = int(reached[chain])
         # Up to that step every chain went well, so all of them are brought there.
-        self.states, _ = self.where.advance(*where, jnp.int32(steps))
+        self.states, _ = self.where.advance(chains, first, jnp.int32(steps))
         if taken is not None:
             self.draws.add((taken + steps) // self.plan.thin)
         self.done += steps
         if self.checkpointer.active:
-            self._save_draws()
-        samples = self.samples() if self.draws.made else None
+            self._save(state=False)
         raise DivergenceError(
             _advice(
                 jax.tree.map(lambda x: x[chain], infos),
@@ -242,7 +219,7 @@ class Run:
             step=self.done,
             chain=chain,
             state=self._final(),
-            samples=samples,
+            samples=self._drawn(),
         )
 
     def _go_on(self) -> None:
@@ -259,38 +236,30 @@ class Run:
         self.done, self.draws.made = facts["done"], facts["made"]
         self.prefetch.restore(self.states)
 
-    def _save_draws(self) -> None:
+    def _save(self, *, state: bool = True) -> None:
+        """Bring the draws to disk, then where the run stands: never the other way round."""
         try:
             self.draws.flush()
+            if state:
+                mine = self.where.mine(self.states)
+                self.checkpointer.write(mine, self.done, self.draws.made, self.identity)
         except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _save(self) -> None:
-        """Bring the draws to disk, then where the run stands: never the other way round."""
-        self._save_draws()
-        try:
-            mine = self.where.mine(self.states)
-            self.checkpointer.write(mine, self.done, self.draws.made, self.identity)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> StorageError:
-        return StorageError(
-            f"the run could not be saved at step {self.done}: {error}. Make room, or give back the "
-            f"right to write.{self.checkpointer.how_to_go_on()} {self._kept()}",
-            samples=self.samples() if self.draws.made else None,
-        )
+            raise StorageError(
+                f"the run could not be saved at step {self.done}: {error}. Make room, or give back "
+                f"the right to write.{self.checkpointer.how_to_go_on()} {self._kept()}",
+                samples=self._drawn(),
+            ) from error
 
     def _interrupted(self, signal: int) -> Interrupted:
         return Interrupted(
             f"stopped at step {self.done} of {self.plan.total}. The {self.draws.made} draws of "
             f"each chain are {self.checkpointer.where()}.{self.checkpointer.how_to_go_on()}",
             signal=signal,
-            samples=self.samples() if self.draws.made else None,
+            samples=self._drawn(),
         )
 
 
-def _advice(info: Any, chain: str, step: int, kept: str, infeasible: str) -> str:
+def _advice(info: PyTree, chain: str, step: int, kept: str, infeasible: str) -> str:
     if getattr(info, "feasible", None) is not None and not bool(info.feasible):
         return f"{chain} stopped at step {step}: {infeasible} {kept}"
     size = getattr(info, "step_size", None)

@@ -1,20 +1,24 @@
 """The one entry point: run a kernel, get a Samples."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
-from ergodax.driver.chains import start_of_chains
+from ergodax import tree
+from ergodax.checks import whole_number
+from ergodax.cluster.meshes import chains_of_all
+from ergodax.driver.compile import one_of
 from ergodax.driver.executor import Executor
-from ergodax.driver.interruption import stop_requested
-from ergodax.driver.progress import progress_bar
+from ergodax.driver.progress import progress_bar, stop_requested
 from ergodax.driver.run import Plan, Run
 from ergodax.driver.samples import Samples
 from ergodax.kernel import check_kernel, check_key
-from ergodax.persist.checkpointer import Checkpoint, Checkpointer
+from ergodax.persist.checkpoint import Checkpoint, Checkpointer
 
 
 def sample(
@@ -29,7 +33,7 @@ def sample(
     collect: Callable[[PyTree], PyTree] | None = None,
     progress: bool = True,
     positions: PyTree = None,
-    state: Any = None,
+    state: PyTree = None,
     checkpoint: Checkpoint | None = None,
     mesh: Mesh | None = None,
 ) -> Samples:
@@ -81,13 +85,13 @@ def sample(
         ValueError: a number out of range, shapes that do not fit the target or the kernel, chains
             or shards that can't be split evenly over the mesh.
     """
-    num_steps = _count("num_steps", num_steps)
-    thin, burn_in = _count("thin", thin), _count("burn_in", burn_in, at_least=0)
-    num_chains = None if num_chains is None else _count("num_chains", num_chains)
+    num_steps = whole_number("num_steps", num_steps)
+    thin, burn_in = whole_number("thin", thin), whole_number("burn_in", burn_in, at_least=0)
+    num_chains = None if num_chains is None else whole_number("num_chains", num_chains)
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
     kernel, key = check_kernel(kernel), check_key(key)
-    begin = start_of_chains(kernel, key, position, positions, state, num_chains, mesh)
+    begin = _start_of_chains(kernel, key, position, positions, state, num_chains, mesh)
     if begin.step + burn_in + num_steps >= 2**31:
         raise ValueError(
             "burn_in + num_steps, and the steps that state has taken, must be below 2^31, not "
@@ -107,9 +111,107 @@ def sample(
     return run.samples()
 
 
-def _count(name: str, value: Any, at_least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}.")
-    if not at_least <= value < 2**31:
-        raise ValueError(f"{name} must lie in [{at_least}, 2^31), not {value}.")
-    return int(value)
+class Start(NamedTuple):
+    """Where all chains begin."""
+
+    positions: PyTree  # with a leading chain axis
+    states: PyTree  # that they go on from, likewise; None where the kernel makes the first ones
+    num_chains: int  # of all processes
+    step: int  # the number of the first one, which its key follows from
+
+
+def _start_of_chains(
+    kernel: Any,
+    key: PRNGKeyArray,
+    position: PyTree,
+    positions: PyTree,
+    state: PyTree,
+    num_chains: int | None,
+    mesh: Mesh | None,
+) -> Start:
+    """Where all chains begin, from the arguments of `sample` of these names."""
+    if state is None:
+        starts = _positions_of_chains(position, positions, num_chains)
+        return Start(starts, None, jax.tree.leaves(starts)[0].shape[0], 0)
+    if position is not None or positions is not None:
+        raise ValueError("state has a position of its own: pass no position or positions with it.")
+    states = _states_of_chains(kernel, key, state)
+    found = chains_of_all(mesh, jax.tree.leaves(states.position)[0].shape[0])
+    if num_chains not in (None, found):
+        raise ValueError(
+            f"num_chains={num_chains}, but state has {found} chains. Leave num_chains out."
+        )
+    return Start(states.position, states, found, _first_step(states))
+
+
+def _positions_of_chains(position: PyTree, positions: PyTree, num_chains: int | None) -> PyTree:
+    """The first positions of all chains, with a leading chain axis: one for all, or one each."""
+    if (position is None) == (positions is None):
+        raise ValueError(
+            "pass either position, the start of every chain, or positions, with a leading "
+            "chain axis, or state, the final state of another run."
+        )
+    if positions is None:
+        one, count = tree.freeze(position), 1 if num_chains is None else num_chains
+        # By NumPy, which compiles nothing.
+        rows = lambda x: np.broadcast_to(np.asarray(x), (count, *x.shape))  # noqa: E731
+        frozen = jax.tree.map(lambda x: jax.device_put(rows(x)), one)
+    else:
+        frozen = tree.freeze(positions, "positions")
+        _count_chains(frozen, "positions", num_chains)
+    if not tree.known_finite(frozen):
+        raise ValueError(
+            "the position has entries that are NaN or infinite; start at a finite one."
+        )
+    return frozen
+
+
+def _states_of_chains(kernel: Any, key: PRNGKeyArray, state: PyTree) -> PyTree:
+    """The states that the chains go on from, with a leading chain axis: those of this kernel."""
+    position = getattr(state, "position", None)
+    if position is None or not jax.tree.leaves(position):
+        raise TypeError(
+            f"state must be the final state of a run, such as samples.final_state, not {state!r}. "
+            "To start at a position, pass position= or positions=."
+        )
+    _count_chains(state, "state", None)
+    wanted = eqx.filter_eval_shape(kernel.init, key, one_of(position))
+    if jax.tree.structure(wanted) != jax.tree.structure(state):
+        raise ValueError(
+            "state is not such as this kernel's init makes: it has other parts. Pass the kernel "
+            "that it is from; its step size and the like may be others. A state read from a file "
+            "does not have the rows of a stream: there, begin at its position by positions=."
+        )
+    pairs = zip(jax.tree_util.tree_leaves_with_path(wanted), jax.tree.leaves(state), strict=True)
+    for (path, one), leaf in pairs:
+        if (one.shape, one.dtype) != (leaf.shape[1:], leaf.dtype):
+            raise ValueError(
+                f"state{jax.tree_util.keystr(path)} has dtype {leaf.dtype} and shape {leaf.shape}, "
+                f"but this kernel needs {one.dtype} and (chains, *{one.shape}). Pass the kernel "
+                "that the state is from."
+            )
+    if not tree.known_finite(position):
+        raise ValueError("state.position has entries that are NaN or infinite.")
+    return state
+
+
+def _count_chains(batched: PyTree, name: str, num_chains: int | None) -> None:
+    """Refuse a tree, called `name`, without a leading axis of as many chains as there shall be."""
+    leaves = jax.tree_util.tree_leaves_with_path(batched)
+    for path, leaf in leaves:
+        count = num_chains if num_chains is not None else (np.shape(leaves[0][1]) or (0,))[0]
+        if np.ndim(leaf) == 0 or np.shape(leaf)[0] != count or not count:
+            wanted = f"num_chains={num_chains}" if num_chains is not None else "one for each chain"
+            raise ValueError(
+                f"{name}{jax.tree_util.keystr(path)} must have a leading axis of length "
+                f"{wanted}, but its shape is {np.shape(leaf)}. Leave num_chains out, or pass "
+                "position= for one start of all."
+            )
+
+
+def _first_step(states: PyTree) -> int:
+    """The number of the first step: how many the states have taken, 0 where they don't say."""
+    steps = getattr(states, "step", None)
+    if not eqx.is_array(steps) or np.ndim(steps) != 1 or np.asarray(steps).dtype.kind != "i":
+        return 0
+    return int(np.max(np.asarray(steps)))

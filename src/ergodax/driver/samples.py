@@ -10,8 +10,8 @@ from jaxtyping import PyTree
 
 from ergodax import tree
 from ergodax.data.block import detach
-from ergodax.driver.summary import summarise
 from ergodax.persist import draws, npz
+from ergodax.stats.summary import summarise
 
 
 class Samples(eqx.Module):

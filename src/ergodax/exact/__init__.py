@@ -1,14 +1,11 @@
 """Metropolis tests on subsets of the data."""
 
-from ergodax.exact.alias import AliasTable
-from ergodax.exact.austerity import austerity
 from ergodax.exact.condensed import Condensed, condense
-from ergodax.exact.confidence import confidence
+from ergodax.exact.confidence import austerity, confidence
 from ergodax.exact.delayed_acceptance import delayed_acceptance
-from ergodax.exact.firefly import firefly
+from ergodax.exact.firefly import LowerBound, firefly
 from ergodax.exact.logistic import LogisticBound, LogisticRange
-from ergodax.exact.lower_bound import LowerBound
-from ergodax.exact.tuna import tuna
+from ergodax.exact.tuna import AliasTable, tuna
 
 __all__ = [
     "AliasTable",

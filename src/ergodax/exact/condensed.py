@@ -18,8 +18,8 @@ from ergodax.checks import whole_number
 from ergodax.data.arrays import take
 from ergodax.exact.proposal import (
     centre_of,
-    check_positive_number,
     check_posterior,
+    number,
 )
 from ergodax.gradient.expansion import Expansion, expand
 from ergodax.target.base import AbstractTarget
@@ -32,13 +32,7 @@ CHUNK = 4096  # rows at a time in a pass over the data
 
 
 class Rows(AbstractTarget):
-    """Some rows' part of a posterior's potential: minus the sum of l_i(x) - l_i(c).
-
-    Attributes:
-        posterior: the whole.
-        rows: their data.
-        at_centre: l_i(c), subtracted row by row since sums would lose digits.
-    """
+    """Some rows' part of a potential: minus the sum of l_i(x) - l_i(c), subtracted row by row."""
 
     posterior: Posterior
     rows: PyTree
@@ -170,7 +164,7 @@ def condense(
     most = max(1, n // 8) if most is None else whole_number("most", most)
     if most > n:
         raise ValueError(f"most must be at most the number of rows, {n}, not {most}.")
-    enough = float(check_positive_number(spread, "spread"))
+    enough = float(number("spread", spread))
     known = _numbers([] if keep is None else keep, "keep", n)
     centre = centre_of(centre)
     posterior.check(centre)

@@ -1,20 +1,77 @@
-"""The confidence sampler: Metropolis tests on as many rows as a concentration inequality asks."""
+"""When a sequential test may stop: by a concentration inequality, or by a t-test."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+import scipy
 from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
-from ergodax.exact.inequality import INEQUALITIES, Drawn
-from ergodax.exact.proposal import check_posterior, check_probability
-from ergodax.exact.proxy import TaylorProxy
-from ergodax.exact.sequential import Seen, SequentialMetropolis, StoppingRule, look_times
+from ergodax.exact.proposal import check_posterior, number
+from ergodax.exact.sequential import (
+    Seen,
+    SequentialMetropolis,
+    StoppingRule,
+    TaylorProxy,
+    look_times,
+)
 from ergodax.recipe.operators import as_definite
 from ergodax.schedule import as_schedule
 from ergodax.target.posterior import Posterior
+
+
+class Drawn(NamedTuple):
+    """Terms drawn without replacement: how many, of how many, their sd, the range of all."""
+
+    count: Any
+    num_rows: Any
+    spread: Any
+    span: Any
+
+
+def _unseen_share(drawn: Drawn) -> Float[Array, ""]:
+    """The factor rho by which the rows that are left reduce the variance."""
+    t, n = drawn.count, drawn.num_rows
+    return jnp.where(2 * t <= n, 1.0 - (t - 1.0) / n, (1.0 - t / n) * (1.0 + 1.0 / t))
+
+
+def empirical_bernstein(drawn: Drawn, delta: Any) -> Float[Array, ""]:
+    """Audibert, Munos and Szepesvari 2009; for independent draws, so for these as well."""
+    log = jnp.log(3.0 / delta)
+    return drawn.spread * jnp.sqrt(2.0 * log / drawn.count) + 3.0 * drawn.span * log / drawn.count
+
+
+def bernstein_serfling(drawn: Drawn, delta: Any) -> Float[Array, ""]:
+    """Bardenet and Maillard 2015."""
+    log = jnp.log(5.0 / delta)
+    factor = 7.0 / 3.0 + 3.0 / 2.0**0.5
+    return (
+        drawn.spread * jnp.sqrt(2.0 * _unseen_share(drawn) * log / drawn.count)
+        + factor * drawn.span * log / drawn.count
+    )
+
+
+def hoeffding_serfling(drawn: Drawn, delta: Any) -> Float[Array, ""]:
+    """Serfling 1974; needs no spread, and wins while few rows are seen."""
+    return drawn.span * jnp.sqrt(_unseen_share(drawn) * jnp.log(2.0 / delta) / (2.0 * drawn.count))
+
+
+def serfling(drawn: Drawn, delta: Any) -> Float[Array, ""]:
+    """The lesser of the two bounds made for draws without replacement, each at delta / 2."""
+    half = delta / 2.0
+    return jnp.minimum(bernstein_serfling(drawn, half), hoeffding_serfling(drawn, half))
+
+
+INEQUALITIES: dict[str, Callable[[Drawn, Any], Float[Array, ""]]] = {
+    "serfling": serfling,
+    "bernstein-serfling": bernstein_serfling,
+    "hoeffding-serfling": hoeffding_serfling,
+    "empirical bernstein": empirical_bernstein,
+}
+
 
 Bound = Callable[..., Array]  # (position, proposal[, centre]) -> R
 
@@ -108,13 +165,93 @@ def confidence(
     if inequality not in INEQUALITIES:
         raise ValueError(f"inequality must be one of {list(INEQUALITIES)}, not {inequality!r}.")
     looks = look_times(posterior.num_data, batch_size, growth)
-    rule = Concentration(bound, check_probability(delta, "delta"), posterior.num_data, inequality)
+    rule = Concentration(bound, number("delta", delta, below=1.0), posterior.num_data, inequality)
     return SequentialMetropolis(
         posterior,
         as_schedule(step_size, "step_size"),
         as_definite(covariance, "covariance"),
         None if centre is None else TaylorProxy(posterior, centre),
         rule,
+        jnp.asarray(looks),
+        int(batch_size),
+    )
+
+
+class StudentTest(StoppingRule):
+    """The t-test of a mean of rows drawn without replacement."""
+
+    quantiles: Float[Array, " looks"]
+    num_rows: int = eqx.field(static=True)
+
+    def span(self, position: PyTree, proposal: PyTree, centre: PyTree) -> None:
+        """No bound is needed: the normal limit is trusted."""
+        return None
+
+    def distance(self, seen: Seen, look: Int[Array, ""], span: Array | None) -> Float[Array, ""]:
+        """Student's quantile times the standard error, with the finite population's factor."""
+        n = seen.count.astype(seen.mean.dtype)
+        variance = seen.squares / (n - 1.0)
+        error = jnp.sqrt(variance / n * (1.0 - (n - 1.0) / (self.num_rows - 1.0)))
+        return self.quantiles[look].astype(error.dtype) * error
+
+
+def austerity(
+    posterior: Posterior,
+    step_size: Any,
+    *,
+    covariance: Any = 1.0,
+    epsilon: Any = 0.01,
+    batch_size: int = 100,
+    growth: Any = 1.0,
+) -> SequentialMetropolis:
+    """Sequential t-tests in place of Metropolis tests. APPROXIMATE: the error is not bounded.
+
+    State: position x. As `confidence`, with a t-test for the inequality: with
+    l_i = log p(y_i | x') - log p(y_i | x),
+        x' ~ N(x, h^2 covariance),  u ~ U(0, 1),  psi = log(u p(x) / p(x')) / N
+        t = batch_size, 2 batch_size, ... rows without replacement, with mean m_t and variance s^2
+        until |m_t - psi| / (s sqrt((1 - (t - 1) / (N - 1)) / t)) exceeds Student's upper epsilon
+        quantile of t - 1 degrees of freedom, or t = N
+        x+ = x' if m_t > psi, else x
+
+    Bias: epsilon is the error of one look, and a decision has many; it rests on the central limit
+    theorem, which heavy-tailed l_i break. No bound on the likelihood is needed.
+
+    Args:
+        posterior: a Posterior.
+        step_size: h, a positive number or a schedule; about 2.4 / sqrt(d) where `covariance` is
+            the posterior's.
+        covariance: of the proposals for h = 1: number, vector, matrix or operator.
+        epsilon: in (0, 1/2]; the level of each t-test.
+        batch_size: rows from look to look, at least 2; the t-test wants about 100.
+        growth: above 1, look again only when there are this many times as many rows.
+
+    Returns:
+        A kernel with state.position; `auxiliary` is empty. Info: `evaluations` counts 2 a row;
+        `accepted`; `potential` estimates U from the rows seen.
+
+    Raises:
+        TypeError: not a Posterior, or an argument of the wrong type.
+        ValueError: a number out of range.
+
+    Reference:
+        Korattikara, Chen and Welling, Austerity in MCMC land: cutting the Metropolis-Hastings
+        budget, 2014.
+    """
+    check_posterior(posterior)
+    level = float(number("epsilon", epsilon, below=1.0))
+    if level > 0.5:
+        raise ValueError(f"epsilon must be at most 1/2, not {epsilon}. Try epsilon=0.01.")
+    looks = look_times(posterior.num_data, batch_size, growth)
+    if looks[0] < 2:
+        raise ValueError(f"batch_size must be at least 2 for a t-test, not {batch_size}.")
+    quantiles = scipy.stats.t.isf(level, looks.astype(np.float64) - 1.0)
+    return SequentialMetropolis(
+        posterior,
+        as_schedule(step_size, "step_size"),
+        as_definite(covariance, "covariance"),
+        None,
+        StudentTest(jnp.asarray(quantiles, float), posterior.num_data),
         jnp.asarray(looks),
         int(batch_size),
     )

@@ -1,28 +1,171 @@
-"""Firefly Monte Carlo: exact, and each step looks at the bright rows only."""
+"""Firefly Monte Carlo: exact, and each step looks at the bright rows only.
 
-from typing import Any, ClassVar
+z_i = 1 marks a row as bright. Given the position, the z_i are independent, with odds
+r_i = L_i / B_i - 1 for a likelihood L_i and its lower bound B_i. An update proposes to every bright
+row to go dark, accepted with probability min(1, q / r_i), and to every dark row, with probability
+q each, to go bright, accepted with probability min(1, r_i / q). The dark rows that get a proposal
+are found by the geometric gaps between them, so the cost is that of the bright rows and of about
+q N others. The bright rows are stored, sorted, in a fixed number of places; the places left hold N.
+"""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt32
 
 from ergodax import tree
 from ergodax.checks import whole_number
-from ergodax.exact.bright import BLOCK, flip, how_many
-from ergodax.exact.lower_bound import Excess, LowerBound
-from ergodax.exact.proposal import check_positive_number, check_posterior, log_prior
+from ergodax.data.arrays import take
+from ergodax.exact.proposal import check_posterior, number
 from ergodax.gradient.base import Estimate
-from ergodax.integrator.leapfrog import Energies, leapfrog
-from ergodax.integrator.metropolis import metropolis
+from ergodax.integrator.hamiltonian import Energies, leapfrog, metropolis
 from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
-from ergodax.schedule import as_schedule
-from ergodax.schedule.constant import Schedule
+from ergodax.schedule import Schedule, as_schedule
 from ergodax.target.posterior import Posterior
+
+BLOCK = 32  # rows computed at a time
+
+
+class LowerBound(eqx.Module):
+    """Functions B_i with 0 < B_i <= L_i whose product over all rows costs no pass over them."""
+
+    @abc.abstractmethod
+    def log_bounds(self, position: PyTree, rows: Int[Array, " n"]) -> Float[Array, " n"]:
+        """log B_i of these rows, at a position as the kernels hold it."""
+
+    @abc.abstractmethod
+    def log_bound_sum(self, position: PyTree) -> Float[Array, ""]:
+        """The sum of log B_i over all rows, up to a constant."""
+
+
+class Excess(eqx.Module):
+    """log(L_i / B_i), which is never negative if the bounds are bounds."""
+
+    posterior: Posterior
+    bound: LowerBound
+
+    def __call__(
+        self, position: PyTree, rows: Int[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
+        """The excess of each of these rows, at least 0, and whether its bound holds."""
+        rows = jnp.minimum(rows, self.posterior.num_data - 1)
+        likelihoods = self.posterior.log_likelihoods(position, take(self.posterior.data, rows))
+        gap = likelihoods - self.bound.log_bounds(position, rows).astype(likelihoods.dtype)
+        rounding = jnp.finfo(gap.dtype).eps ** 0.5 * (1.0 + jnp.abs(likelihoods))
+        return jnp.maximum(gap, 0.0), gap >= -rounding
+
+
+class Flips(NamedTuple):
+    """The bright rows now, how many (lost ones included), whether all bounds held, and the cost."""
+
+    bright: Int[Array, " places"]
+    count: Int[Array, ""]
+    sound: Bool[Array, ""]
+    evaluations: Int[Array, ""]
+
+
+def flip(
+    key: PRNGKeyArray,
+    excess: Excess,
+    position: PyTree,
+    bright: Int[Array, " places"],
+    probability: Float[Array, ""],
+) -> Flips:
+    """Update every z_i at a position; `bright` has a multiple of BLOCK places."""
+    key_dark, key_bright = jax.random.split(key)
+    stay, sound = _darken(key_dark, excess, position, bright, probability)
+    come, arrivals, looked, holds = _brighten(key_bright, excess, position, bright, probability)
+    n = excess.posterior.num_data
+    rows = jnp.sort(jnp.concatenate([stay, come]))[: bright.size]
+    count, cost = how_many(stay < n) + arrivals, how_many(bright < n) + looked
+    return Flips(rows, count, sound & holds, cost)
+
+
+def how_many(flags: Bool[Array, " n"]) -> Int[Array, ""]:
+    """The number of flags that are raised."""
+    return jnp.sum(flags, dtype=jnp.int32)
+
+
+def _darken(
+    key: PRNGKeyArray,
+    excess: Excess,
+    position: PyTree,
+    bright: Int[Array, " places"],
+    probability: Float[Array, ""],
+) -> tuple[Int[Array, " places"], Bool[Array, ""]]:
+    """The bright rows that stay so, N in the places of the others."""
+    n = excess.posterior.num_data
+    count = how_many(bright < n)
+    uniforms = jax.random.uniform(key, bright.shape, probability.dtype)
+
+    def one(carry: tuple) -> tuple:
+        done, rows, sound = carry
+        block, u = (lax.dynamic_slice(x, (done,), (BLOCK,)) for x in (rows, uniforms))
+        gap, holds = excess(position, block)
+        stay = u * jnp.expm1(gap) >= probability
+        rows = lax.dynamic_update_slice(rows, jnp.where(stay, block, n), (done,))
+        return done + BLOCK, rows, sound & jnp.all(holds | (block == n))
+
+    begin = (jnp.int32(0), bright, jnp.array(True))
+    _, rows, sound = lax.while_loop(lambda carry: carry[0] < count, one, begin)
+    return rows, sound
+
+
+def _brighten(
+    key: PRNGKeyArray,
+    excess: Excess,
+    position: PyTree,
+    bright: Int[Array, " places"],
+    probability: Float[Array, ""],
+) -> tuple[Int[Array, " places"], Int[Array, ""], Int[Array, ""], Bool[Array, ""]]:
+    """Dark rows that go bright, how many, how many were looked at, whether all bounds held."""
+    n = excess.posterior.num_data
+
+    def one(carry: tuple) -> tuple:
+        key, passed, come, arrivals, looked, sound = carry
+        key, key_gaps, key_test = jax.random.split(key, 3)
+        passed, rows = successes(key_gaps, passed, probability, n)
+        place = jnp.minimum(jnp.searchsorted(bright, rows), bright.size - 1)
+        dark = (rows < n) & (bright[place] != rows)
+        gap, holds = excess(position, rows)
+        u = jax.random.uniform(key_test, rows.shape, probability.dtype)
+        goes = dark & (u * probability < jnp.expm1(gap))
+        slots = jnp.where(goes, arrivals + jnp.cumsum(goes, dtype=jnp.int32) - 1, come.size)
+        come = come.at[slots].set(rows, mode="drop")
+        arrivals = arrivals + how_many(goes)
+        looked = looked + how_many(dark)
+        return key, passed, come, arrivals, looked, sound & jnp.all(holds | ~dark)
+
+    none = jnp.int32(0)
+    begin = (key, jnp.uint32(0), jnp.full_like(bright, n), none, none, jnp.array(True))
+    return lax.while_loop(lambda carry: carry[1] < n, one, begin)[2:]
+
+
+def successes(
+    key: PRNGKeyArray, passed: UInt32[Array, ""], probability: Float[Array, ""], num_rows: int
+) -> tuple[UInt32[Array, ""], Int[Array, " block"]]:
+    """The next BLOCK successes in a row of N trials, one for each row, after `passed` of them.
+
+    Returns how many trials have been made then, and the successes' rows, N beyond the end.
+    """
+    bits = jax.random.bits(key, (BLOCK,), jnp.uint32).astype(probability.dtype)
+    # 32 bits near zero, where a uniform number of JAX has 23: rare successes need them.
+    exponential = -jnp.log1p(-(bits + 0.5) * 2.0**-32)
+    failures = jnp.floor(exponential / -jnp.log1p(-probability))
+    failures = jnp.where(failures < num_rows, failures, num_rows).astype(jnp.uint32)
+    # N + 1 stands for all that is beyond the end, so that no sum can overflow.
+    ends = lax.associative_scan(
+        lambda a, b: jnp.minimum(a + b, jnp.uint32(num_rows + 1)),
+        (failures + 1).at[0].add(passed),
+    )
+    return ends[-1], ends.astype(jnp.int32) - 1
 
 
 class Firefly(Kernel):
@@ -83,18 +226,12 @@ class Firefly(Kernel):
 
 
 def energy_given(excess: Excess, bright: Int[Array, " places"], position: PyTree) -> Energies:
-    """-log of p(x) prod B_i prod over bright rows of (L_i / B_i - 1), and its gradient.
-
-    Args:
-        excess: log(L_i / B_i).
-        bright: the bright rows, sorted, N in the places left.
-        position: x.
-    """
+    """-log of p(x) prod B_i prod over bright rows of (L_i / B_i - 1), and its gradient."""
     n = excess.posterior.num_data
     count = how_many(bright < n)
 
     def smooth(x: PyTree) -> Float[Array, ""]:
-        prior = log_prior(excess.posterior, x)
+        prior = excess.posterior.prior(x)
         return -prior - excess.bound.log_bound_sum(x).astype(prior.dtype)
 
     def of_block(x: PyTree, rows: Int[Array, " n"]) -> Float[Array, ""]:
@@ -171,7 +308,7 @@ def firefly(
         Excess(check_posterior(posterior), bound),
         as_schedule(step_size, "step_size"),
         as_definite(mass, "mass"),
-        check_positive_number(candidates, "candidates"),
+        number("candidates", candidates),
         whole_number("num_leapfrog_steps", num_leapfrog_steps),
         whole_number("capacity", capacity),
     )

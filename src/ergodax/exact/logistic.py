@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import as_data
-from ergodax.exact.lower_bound import LowerBound
+from ergodax.exact.firefly import LowerBound
 from ergodax.exact.proposal import centre_of
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
@@ -20,11 +21,6 @@ def random_walk(
     """A position drawn from N(position, step_size^2 covariance)."""
     noise = covariance.sqrt_mv(tree.normal_like(key, position))
     return tree.add_scaled(position, step_size, noise)
-
-
-def log_prior(posterior: Posterior, position: PyTree) -> Float[Array, ""]:
-    """The prior's log density at a position as the kernels hold it."""
-    return posterior.prior(position)
 
 
 def unknown(like: Array) -> Float[Array, ""]:
@@ -48,24 +44,9 @@ def check_posterior(posterior: Any) -> Posterior:
     return posterior
 
 
-def check_probability(value: Any, name: str) -> Float[Array, ""]:
-    """A number strictly between 0 and 1, as an array.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: out of range.
-    """
-    return jnp.asarray(real_number(name, value, above=0.0, below=1.0))
-
-
-def check_positive_number(value: Any, name: str) -> Float[Array, ""]:
-    """A positive finite number, as an array.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: out of range.
-    """
-    return jnp.asarray(real_number(name, value, above=0.0))
+def number(name: str, value: Any, *, below: float = np.inf) -> Float[Array, ""]:
+    """A positive finite number below a bound, as an array; TypeError or ValueError otherwise."""
+    return jnp.asarray(real_number(name, value, above=0.0, below=below))
 
 
 def centre_of(centre: Any) -> PyTree:

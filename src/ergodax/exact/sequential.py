@@ -15,25 +15,80 @@ from ergodax.checks import real_number
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
 from ergodax.data.permutation import Permutation
-from ergodax.exact.proposal import log_prior, random_walk, unknown
-from ergodax.exact.proxy import TaylorProxy
+from ergodax.exact.proposal import centre_of, random_walk, unknown
 from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe.operators import Operator
-from ergodax.schedule.constant import Schedule
+from ergodax.schedule import Schedule
 from ergodax.target.posterior import Posterior
 
 
-class Seen(eqx.Module):
-    """The terms of the rows that were drawn so far, by their moments.
+class TaylorProxy(eqx.Module):
+    """The change of each example's log-likelihood, to second order about a centre.
 
-    Attributes:
-        count: how many rows.
-        mean: of the terms.
-        squares: sum of the terms' squared distances from the mean.
-        least: term.
-        greatest: term.
-        likelihoods: means of the log-likelihood at the position and at the proposal.
-        magnitude: the greatest absolute log-likelihood, by which rounding is judged.
+    From x to x', with u = x' - x and w = x' + x - 2 centre, xi_i = g_i . u + u^T H_i w / 2. The
+    sums of g_i and H_i are found once, by d + 1 passes; then that of all proxies costs O(d^2).
+
+    Args:
+        posterior: the model.
+        centre: a position or ex.Mode, best the posterior's mode.
+    """
+
+    posterior: Posterior
+    centre: Float[Array, " d"]
+    slope: Float[Array, " d"]
+    curvature: Float[Array, "d d"]
+
+    def __init__(self, posterior: Posterior, centre: Any) -> None:
+        about = centre_of(centre)
+        posterior.check(about)
+        self.posterior, self.centre = posterior, tree.ravel(about)[0]
+        self.slope, self.curvature = _derivatives(posterior, about)
+
+    def total(self, position: PyTree, proposal: PyTree) -> Float[Array, ""]:
+        """The sum of all rows' proxies."""
+        u, w = (tree.ravel(x)[0] for x in self._directions(position, proposal))
+        slope, curvature = (x.astype(u.dtype) for x in (self.slope, self.curvature))
+        return slope @ u + 0.5 * u @ (curvature @ w)
+
+    def rows(self, position: PyTree, proposal: PyTree, batch: PyTree) -> Float[Array, " n"]:
+        """The proxies of the rows of a batch."""
+        u, w = self._directions(position, proposal)
+
+        def slope(centre: PyTree) -> Array:
+            return jax.jvp(lambda x: self.posterior.log_likelihoods(x, batch), (centre,), (u,))[1]
+
+        first, second = jax.jvp(slope, (self.centre_like(position),), (w,))
+        return first + 0.5 * second
+
+    def centre_like(self, position: PyTree) -> PyTree:
+        """The centre in the structure of a position."""
+        flat, unravel = tree.ravel(position)
+        return unravel(self.centre.astype(flat.dtype))
+
+    def _directions(self, position: PyTree, proposal: PyTree) -> tuple[PyTree, PyTree]:
+        centre = self.centre_like(position)
+        from_centre = (tree.subtract(x, centre) for x in (position, proposal))
+        return tree.subtract(proposal, position), tree.add(*from_centre)
+
+
+@eqx.filter_jit
+def _derivatives(posterior: Posterior, centre: PyTree) -> tuple[Array, Array]:
+    flat, unravel = tree.ravel(centre)
+
+    def total(x: Float[Array, " d"]) -> Float[Array, ""]:
+        return jnp.sum(posterior.log_likelihoods(unravel(x), posterior.data))
+
+    slope = jax.grad(total)
+    # One column after the other: all at once would take d times the memory of a pass.
+    basis = jnp.eye(flat.size, dtype=flat.dtype)
+    return slope(flat), jax.lax.map(lambda e: jax.jvp(slope, (flat,), (e,))[1], basis)
+
+
+class Seen(eqx.Module):
+    """The terms of the rows that were drawn so far, by their moments and extremes.
+
+    `squares` are summed about the mean, `likelihoods` the means of the log-likelihood at position
+    and proposal; `magnitude` is its greatest absolute value, by which rounding is judged.
     """
 
     count: Int[Array, ""]
@@ -114,7 +169,7 @@ class SequentialMetropolis(Kernel):
         key_proposal, key_test, key_rows = jax.random.split(key, 3)
         x, h = state.position, self.step_size(state.step)
         proposal = random_walk(key_proposal, x, h, self.covariance)
-        priors = jnp.stack([log_prior(self.posterior, at) for at in (x, proposal)])
+        priors = jnp.stack([self.posterior.prior(at) for at in (x, proposal)])
         level = -jax.random.exponential(key_test, dtype=priors.dtype) + priors[0] - priors[1]
         if self.proxy is not None:
             level = level - self.proxy.total(x, proposal).astype(level.dtype)
@@ -182,17 +237,7 @@ def _within(seen: Seen, span: Array) -> Bool[Array, ""]:
 
 
 def look_times(num_rows: int, batch_size: Any, growth: Any) -> np.ndarray:
-    """After how many rows to look: whole batches, each time at least `growth` as many.
-
-    Args:
-        num_rows: N; the last look.
-        batch_size: rows before the first look.
-        growth: at least 1; 1 looks after every batch.
-
-    Raises:
-        TypeError: growth is not a number.
-        ValueError: growth is less than 1.
-    """
+    """After how many rows to look: whole batches, each time `growth` times as many, N at last."""
     WithoutReplacement().check(num_rows, batch_size)
     growth = real_number("growth", growth, at_least=1.0, hint="Try growth=2.")
     times = [int(batch_size)]

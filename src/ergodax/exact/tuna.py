@@ -13,19 +13,61 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.data.arrays import take
-from ergodax.exact.alias import AliasTable
 from ergodax.exact.proposal import (
-    check_positive_number,
     check_posterior,
-    log_prior,
+    number,
     random_walk,
     unknown,
 )
 from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe.operators import Operator, as_definite
-from ergodax.schedule import as_schedule
-from ergodax.schedule.constant import Schedule
+from ergodax.schedule import Schedule, as_schedule
 from ergodax.target.posterior import Posterior
+
+
+class AliasTable(eqx.Module):
+    """Rows drawn with probabilities proportional to weights, by Walker's alias method.
+
+    A uniform row is kept with its own probability and replaced by its alias otherwise. Unlike a
+    search in cumulative sums, which single precision blurs where N is large, every row keeps its
+    probability to rounding.
+
+    Args:
+        weights: shape (N,), not negative, with a positive sum.
+    """
+
+    keep: Float[Array, " N"]
+    alias: Int[Array, " N"]
+
+    def __init__(self, weights: np.ndarray) -> None:
+        scaled = np.asarray(weights, np.float64)
+        share = (scaled * (scaled.size / scaled.sum())).tolist()
+        keep, alias = [1.0] * len(share), list(range(len(share)))
+        small = [i for i, p in enumerate(share) if p < 1.0]
+        large = [i for i, p in enumerate(share) if p >= 1.0]
+        while small and large:
+            low, high = small.pop(), large[-1]
+            keep[low], alias[low] = share[low], high
+            share[high] -= 1.0 - share[low]
+            if share[high] < 1.0:
+                small.append(large.pop())
+        self.keep, self.alias = jnp.asarray(keep, float), jnp.asarray(alias, jnp.int32)
+
+    def draw(self, key: PRNGKeyArray, count: int) -> Int[Array, " {count}"]:
+        """Independent rows.
+
+        Args:
+            key: of the draw.
+            count: how many.
+
+        Returns:
+            Their numbers, from 0 to N - 1.
+        """
+        key_row, key_keep = jax.random.split(key)
+        rows = jax.random.randint(key_row, (count,), 0, self.keep.size, jnp.int32)
+        uniforms = jax.random.uniform(key_keep, (count,), self.keep.dtype)
+        return jnp.where(uniforms < self.keep[rows], rows, self.alias[rows])
+
 
 Distance = Callable[[PyTree, PyTree], Array]
 
@@ -57,7 +99,7 @@ class Tuna(Kernel):
         key_proposal, key_batch, key_test = jax.random.split(key, 3)
         x, h = state.position, self.step_size(state.step)
         proposal = random_walk(key_proposal, x, h, self.covariance)
-        priors = [log_prior(self.posterior, at) for at in (x, proposal)]
+        priors = [self.posterior.prior(at) for at in (x, proposal)]
         distance = jnp.asarray(self.distance(tree.thaw(x), tree.thaw(proposal)))
         log_ratio, count, sound = self._batch(key_batch, x, proposal, distance)
         log_ratio = priors[1] - priors[0] + log_ratio.astype(priors[0].dtype)
@@ -127,11 +169,7 @@ def thinning(
     """How likely an arriving row is kept, and the logarithm of its factor in the ratio if so.
 
     Rows arrive at the rate (lambda + C M) c_i / C and are kept so that those of row i number
-    Poisson(lambda c_i / C + phi_i), phi_i(x, x') = (U_i(x') - U_i(x) + c_i M) / 2.
-
-    Args:
-        change: (U_i(x') - U_i(x)) / (c_i M), in [-1, 1].
-        extra: lambda / (C M).
+    Poisson(lambda c_i / C + phi_i); change is (U_i(x') - U_i(x)) / (c_i M), extra lambda / (C M).
     """
     ahead, back = extra + 0.5 * (1.0 + change), extra + 0.5 * (1.0 - change)
     return ahead / (extra + 1.0), jnp.log(back) - jnp.log(ahead)
@@ -205,6 +243,6 @@ def tuna(
         jnp.asarray(constants, float),
         jnp.asarray(constants.sum(), float),
         AliasTable(constants),
-        check_positive_number(chi, "chi"),
+        number("chi", chi),
         whole_number("block_size", block_size),
     )

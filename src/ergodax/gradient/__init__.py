@@ -1,15 +1,12 @@
 """Gradient estimators: from the whole data, from a batch, or with noise of known law."""
 
 from ergodax.gradient.base import Estimate, GradientEstimator
-from ergodax.gradient.control_variate import ControlVariate
-from ergodax.gradient.covariance import KnownCovariance
-from ergodax.gradient.full import FullGradient
-from ergodax.gradient.minibatch import Minibatch
-from ergodax.gradient.noisy import NoisyGradient
+from ergodax.gradient.batches import Minibatch
+from ergodax.gradient.control_variate import SVRG, ControlVariate
+from ergodax.gradient.covariance import KnownCovariance, ScoreCovariance
+from ergodax.gradient.full import FullGradient, NoisyGradient
 from ergodax.gradient.saga import SAGA
-from ergodax.gradient.score_covariance import ScoreCovariance
 from ergodax.gradient.sharded import Stratified
-from ergodax.gradient.svrg import SVRG
 
 __all__ = [
     "SAGA",

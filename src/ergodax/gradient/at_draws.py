@@ -11,6 +11,7 @@ from ergodax import tree
 from ergodax.gradient.base import GradientEstimator, check_estimator
 from ergodax.gradient.full import FullGradient
 from ergodax.kernel import check_key
+from ergodax.stats.draws import positions_of
 from ergodax.target.base import AbstractTarget
 
 
@@ -26,22 +27,26 @@ def is_exact(gradient: GradientEstimator) -> bool:
     return isinstance(gradient, FullGradient)
 
 
-def gradients_at(positions: PyTree, gradient: Any, *, key: Any = None, chunk: int = 64) -> PyTree:
-    """The gradient of U at each draw.
+def gradients_at(draws: Any, gradient: Any, *, key: Any = None, chunk: int = 64) -> PyTree:
+    """The gradient of U at each draw: exact, or estimated from a fresh batch for each.
 
-    Draws are taken `chunk` at a time by one compiled program, whatever their number. Place k of a
-    chunk has an estimator's state of its own, handed on from chunk to chunk.
+    Batches drawn here know nothing of the chain, so that the estimate at a draw is unbiased given
+    the draw. (Of an estimator over shuffled epochs the batches of one epoch are disjoint, hence
+    slightly dependent.) Draws are taken `chunk` at a time by one compiled program, whatever their
+    number; place k of a chunk has an estimator's state of its own, handed on from chunk to chunk.
 
     Args:
-        positions: a tree with leaves (chains, draws, ...).
-        gradient: a target, for the exact gradient, or an estimator.
+        draws: a Samples, or a tree of arrays (chains, draws, ...).
+        gradient: a target or posterior, for the exact gradient at N evaluations a draw; or an
+            estimator, such as ex.Minibatch.
         key: of the batches; needed by every estimator but FullGradient.
         chunk: draws at once; lower it where memory is short.
 
     Returns:
-        A tree like `positions`, NumPy arrays.
+        A tree like the positions, NumPy arrays (chains, draws, ...).
 
     Raises:
+        TypeError: no array among the draws.
         ValueError: no key for an estimator that draws batches, or a chunk below 1.
     """
     estimator = as_estimator(gradient)
@@ -52,7 +57,7 @@ def gradients_at(positions: PyTree, gradient: Any, *, key: Any = None, chunk: in
         )
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, not {chunk}.")
-    frozen = tree.freeze(jax.tree.map(_on_host, positions))
+    frozen = tree.freeze(jax.tree.map(_on_host, positions_of(draws)))
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, frozen))
     lead = leaves[0].shape[:2]
     count = lead[0] * lead[1]
@@ -77,15 +82,17 @@ def _on_host(leaf: Any) -> Any:
 
 
 @eqx.filter_jit
-def _start(estimator: GradientEstimator, keys: Key[jax.Array, " chunk"], position: PyTree) -> Any:
+def _start(
+    estimator: GradientEstimator, keys: Key[jax.Array, " chunk"], position: PyTree
+) -> PyTree:
     return eqx.filter_vmap(estimator.init, in_axes=(0, None))(keys, position)
 
 
 @eqx.filter_jit
 def _evaluate(
     estimator: GradientEstimator, keys: Key[jax.Array, " chunk"], states: Any, positions: PyTree
-) -> tuple[PyTree, Any]:
-    def one(key: Any, state: Any, position: PyTree) -> tuple[PyTree, Any]:
+) -> tuple[PyTree, PyTree]:
+    def one(key: Any, state: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
         estimate, state = estimator.estimate(key, state, position)
         return estimate.gradient, state
 

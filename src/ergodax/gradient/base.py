@@ -39,21 +39,14 @@ class GradientEstimator(eqx.Module):
     target: eqx.AbstractVar[AbstractTarget]
 
     @abc.abstractmethod
-    def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
+    def init(self, key: PRNGKeyArray, position: PyTree) -> PyTree:
         """The state before the first estimate; may cost a pass over the data."""
 
     @abc.abstractmethod
-    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
-        """Estimate the gradient at `position`.
-
-        Args:
-            key: a fresh key; the noise of the estimate comes from it.
-            state: from `init` or the estimate before.
-            position: a tree of floating-point arrays.
-
-        Returns:
-            The Estimate and the next state.
-        """
+    def estimate(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree]:
+        """Estimate the gradient at `position`."""
 
 
 def check_estimator(gradient: Any) -> GradientEstimator:
@@ -73,3 +66,18 @@ def check_estimator(gradient: Any) -> GradientEstimator:
             "ex.Minibatch(posterior, batch_size=100)."
         )
     raise TypeError(f"gradient must be a gradient estimator such as ex.Minibatch, not {gradient!r}")
+
+
+def known_covariance(estimate: Estimate, gradient: GradientEstimator, sampler: str) -> Operator:
+    """The covariance of an estimate, which this sampler needs.
+
+    Raises:
+        ValueError: the estimator does not know it.
+    """
+    if estimate.covariance is None:
+        raise ValueError(
+            f"{sampler} needs a gradient that knows its covariance, and {type(gradient).__name__} "
+            "does not. Wrap it: ex.ScoreCovariance(gradient), which estimates it from each batch, "
+            "or ex.KnownCovariance(gradient, covariance); ex.NoisyGradient has one."
+        )
+    return estimate.covariance

@@ -1,4 +1,4 @@
-"""What all estimators from batches have in common."""
+"""Estimators from batches: what they have in common, and the plain one."""
 
 import abc
 from typing import Any
@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ergodax.data.arrays import needs_memory
+from ergodax import tree
+from ergodax.data.arrays import needs_memory, take
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
+from ergodax.data.block import Streamed, batch_at
 from ergodax.data.source import Source, stacked
-from ergodax.data.streamed import Streamed, batch_at
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.target.posterior import Posterior
 
@@ -21,13 +22,7 @@ class BatchEstimator(GradientEstimator):
     """An estimator whose noise is that of the mean of n scores, one for each row of a batch.
 
     gradient = known - N mean(scores), where `known` and the score of each row are functions of
-    state and position. With S the covariance of the batch's scores (divisor n - 1), that of the
-    gradient is estimated by noise_factor S.
-
-    Attributes:
-        target: the posterior.
-        batch_size: n, examples in a batch.
-        batching: the scheme that draws the rows.
+    state and position; `batching` draws the rows.
     """
 
     target: eqx.AbstractVar[Posterior]
@@ -36,10 +31,7 @@ class BatchEstimator(GradientEstimator):
 
     @property
     def noise_factor(self) -> float:
-        """The c for which c S estimates the covariance of `gradient` without bias.
-
-        S is the covariance of the batch's scores, with divisor n - 1; see `Batching`.
-        """
+        """The c for which c S, S the scores' covariance, estimates that of `gradient` unbiased."""
         return self.batching.noise_factor(self.target.num_data, self.batch_size)
 
     @property
@@ -64,52 +56,26 @@ class BatchEstimator(GradientEstimator):
         object.__setattr__(new, "batch_size", size)
         return new
 
-    def draw(self, key: PRNGKeyArray, state: Any) -> tuple[PyTree, Any]:
-        """The next batch, a tree like the data with leading axis n, and the state after it.
-
-        Args:
-            key: a fresh key.
-            state: of the batching scheme.
-        """
+    def draw(self, key: PRNGKeyArray, state: PyTree) -> tuple[PyTree, PyTree]:
+        """The next batch, a tree like the data with leading axis n, and the state after it."""
         if isinstance(self.batching, Given):
             return self.batching.batch, state
         rows, state = self.batching.draw(key, state, self.target.num_data, self.batch_size)
         return batch_at(self.target.data, state, rows), state
 
     @abc.abstractmethod
-    def scores_of(self, state: Any, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
-        """The scores that these rows would have in the next estimate, leading axis k.
-
-        Args:
-            state: the state that the estimate will be given.
-            position: and the position.
-            rows: numbers of rows.
-        """
+    def scores_of(self, state: PyTree, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
+        """The scores that these rows would have in the next estimate, leading axis k."""
 
     @abc.abstractmethod
     def estimate_with_scores(
-        self, key: PRNGKeyArray, state: Any, position: PyTree
-    ) -> tuple[Estimate, PyTree, Any]:
-        """What `estimate` returns, and the scores that it is the mean of, in one pass.
-
-        Args:
-            key: a fresh key.
-            state: from `init` or the estimate before.
-            position: a tree of floating-point arrays.
-
-        Returns:
-            The Estimate, the scores as a tree like `position` with leading axis n, and the next
-            state.
-        """
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree, PyTree]:
+        """What `estimate` returns, and the scores that it is the mean of, in one pass."""
 
 
 class Given(Batching):
-    """A batch of the user's, in place of those of a scheme; its noise is taken to be the same.
-
-    Attributes:
-        batch: the rows.
-        scheme: what would draw them otherwise.
-    """
+    """A batch of the user's, in place of those of a scheme; its noise is taken to be the same."""
 
     batch: PyTree
     scheme: Batching
@@ -119,27 +85,19 @@ class Given(Batching):
         """As the scheme's."""
         return self.scheme.distinct
 
-    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
+    def init(self, key: PRNGKeyArray, num_rows: int) -> PyTree:
         """The state of the scheme, which a given batch leaves as it is."""
         return self.scheme.init(key, num_rows)
 
     def draw(
-        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
+        self, key: PRNGKeyArray, state: PyTree, num_rows: int, batch_size: int
     ) -> tuple[Int[Array, " n"], Any]:
-        """Not to be had.
-
-        Raises:
-            TypeError: always; the rows of a given batch have no numbers.
-        """
+        """Not to be had."""
         raise TypeError("the rows of a given batch have no numbers.")
 
 
 def checked_batch(batch: PyTree, data: PyTree) -> tuple[PyTree, int]:
     """A user's batch as arrays of the data's dtypes, and how many rows it has.
-
-    Args:
-        batch: a tree of arrays with a leading axis.
-        data: of the posterior.
 
     Raises:
         ValueError: the rows are not like those of the data, or there is none.
@@ -168,12 +126,6 @@ def checked_batching(
     posterior: Any, batch_size: Any, replace: bool, batching: Batching | None
 ) -> Batching:
     """The scheme that draws the batches, after a look at what it will draw from.
-
-    Args:
-        posterior: must be a Posterior.
-        batch_size: n.
-        replace: whether to draw with replacement.
-        batching: overrides `replace` where given.
 
     Raises:
         TypeError: not a Posterior, or a batch size that is not an integer.
@@ -215,11 +167,6 @@ def _streamed(
 def check_resident(posterior: Any, user: str, instead: str) -> None:
     """Refuse a source.
 
-    Args:
-        posterior: whose data are looked at; anything else is let through.
-        user: what needs all data.
-        instead: what does without.
-
     Raises:
         TypeError: the data are a source.
     """
@@ -236,12 +183,8 @@ def corrected(
 ) -> tuple[Float[Array, ""], PyTree]:
     """U and its gradient, from what is known of the log-likelihood and a batch's share of the rest.
 
-    Args:
-        posterior: for the prior, and N.
-        position: x.
-        known: a function close to the log-likelihood of all data, and its gradient, at x.
-        rest: the sum over the batch of what it leaves, and its gradient.
-        batch_size: n.
+    `known` is a function close to the log-likelihood of all data, with its gradient; `rest` is the
+    sum over the batch of what it leaves, with its gradient.
     """
     prior, slope = posterior.prior_and_gradient(position)
     weight = posterior.num_data / batch_size
@@ -250,13 +193,75 @@ def corrected(
     return potential, gradient
 
 
-def likelihoods_and_scores(
-    posterior: Posterior, position: PyTree, batch: PyTree
-) -> tuple[Float[Array, " n"], PyTree]:
-    """The log-likelihood of each example of a batch and its gradient, leading axis n."""
+class Minibatch(BatchEstimator):
+    """-grad log_prior - (N/n) sum over the batch of grad log_likelihood: unbiased, cost O(n).
 
-    def one(position: PyTree, example: PyTree) -> Float[Array, ""]:
-        single = jax.tree.map(lambda x: x[None], example)
-        return posterior.log_likelihoods(position, single)[0]
+    Args:
+        posterior: a Posterior.
+        batch_size: n, examples in a batch.
+        replace: draw rows with replacement; the default draws n distinct rows, at the same
+            cost and with less noise.
+        batching: another scheme of `ergodax.data`, such as ShuffledEpochs(); overrides `replace`.
 
-    return jax.vmap(jax.value_and_grad(one), (None, 0))(position, batch)
+    Raises:
+        TypeError: not a Posterior, or a batch size that is not an integer.
+        ValueError: a batch size outside [1, N].
+    """
+
+    target: Posterior
+    batch_size: int = eqx.field(static=True)
+    batching: Batching
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        batch_size: int | np.integer,
+        replace: bool = False,
+        *,
+        batching: Batching | None = None,
+    ) -> None:
+        self.batching = checked_batching(posterior, batch_size, replace, batching)
+        self.target = posterior
+        self.batch_size = int(batch_size)
+
+    @property
+    def evaluations_per_example(self) -> int:
+        """1."""
+        return 1
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> PyTree:
+        """The state of the batching scheme; checks that the likelihood fits `position`."""
+        self.target.check(position)
+        return self.batching.init(key, self.target.num_data)
+
+    def estimate(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree]:
+        """The gradient on a fresh batch."""
+        batch, state = self.draw(key, state)
+        potential, gradient = jax.value_and_grad(self.target.potential_on)(position, batch)
+        return Estimate(gradient, potential, evaluations=jnp.int32(self.batch_size)), state
+
+    def per_example_gradients(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> PyTree:
+        """The scores of the batch that `estimate` draws with this key and state, leading axis n.
+
+        With s the mean of the scores, the estimate's gradient is -grad log_prior - N s.
+        """
+        batch, _ = self.draw(key, state)
+        return self.target.per_example_gradients(position, batch)
+
+    def scores_of(self, state: PyTree, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
+        """The scores of these rows."""
+        return self.target.per_example_gradients(position, take(self.target.data, rows))
+
+    def estimate_with_scores(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree, PyTree]:
+        """What `estimate` returns, and the scores that it is the sum of, in one pass."""
+        batch, state = self.draw(key, state)
+        posterior, n = self.target, self.target.num_data
+        likelihoods, scores = posterior.likelihoods_and_scores(position, batch)
+        prior, slope = posterior.prior_and_gradient(position)
+        gradient = jax.tree.map(lambda p, s: -p - n * s, slope, tree.mean_rows(scores))
+        potential = -prior - n * jnp.mean(likelihoods)
+        return Estimate(gradient, potential, evaluations=jnp.int32(self.batch_size)), scores, state

@@ -1,19 +1,21 @@
-"""Batch gradients about a fixed centre: the noise shrinks with the distance from it."""
+"""Batch gradients about a centre, fixed or renewed: the noise shrinks with the distance from it."""
 
-from typing import Any
+import abc
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import take
+from ergodax.checks import whole_number
+from ergodax.control_flow import when
+from ergodax.data.arrays import num_rows, take
 from ergodax.data.batching import Batching
 from ergodax.gradient.base import Estimate
-from ergodax.gradient.batches import BatchEstimator, checked_batching
-from ergodax.gradient.expansion import Expansion, about, about_with_scores, expand, remainders
+from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, corrected
+from ergodax.gradient.expansion import Expansion, expand, remainders
 from ergodax.target.mode import Mode
 from ergodax.target.posterior import Posterior
 
@@ -21,7 +23,40 @@ CHUNK = 1024  # examples at a time in the pass over the data
 LARGEST_HESSIAN = 2000  # dimensions
 
 
-class ControlVariate(BatchEstimator):
+class AboutCentre(BatchEstimator):
+    """An estimator from what an expansion about a centre leaves of a batch's log-likelihoods."""
+
+    @abc.abstractmethod
+    def next(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Expansion, PyTree, PyTree, Int[Array, ""]]:
+        """The expansion, a batch, the state after it, and what the estimate costs."""
+
+    def estimate(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree]:
+        """The gradient on a fresh batch."""
+        expansion, batch, state, cost = self.next(key, state, position)
+        rest = expansion.remainder(self.target, position, batch)
+        return self._estimate(expansion, position, rest, num_rows(batch), cost), state
+
+    def estimate_with_scores(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree, PyTree]:
+        """What `estimate` returns, and the batch's scores, the remainders' gradients."""
+        expansion, batch, state, cost = self.next(key, state, position)
+        values, scores = remainders(expansion, self.target, position, batch)
+        rest = jnp.sum(values), tree.sum_rows(scores)
+        return self._estimate(expansion, position, rest, num_rows(batch), cost), scores, state
+
+    def _estimate(
+        self, expansion: Expansion, position: PyTree, rest: tuple, rows: int, cost: Array
+    ) -> Estimate:
+        potential, gradient = corrected(self.target, position, expansion(position), rest, rows)
+        return Estimate(gradient, potential, evaluations=cost)
+
+
+class ControlVariate(AboutCentre):
     """The exact gradient at a centre, and a batch's estimate of the difference from there.
 
     With f_i the score of example i, c the centre, G = sum_i f_i(c) and H = sum_i H_i(c) the
@@ -107,12 +142,8 @@ class ControlVariate(BatchEstimator):
         columns = tree.size(self.expansion.centre) if self.order == 2 else 0
         return self.target.num_data * (1 + columns)
 
-    def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
-        """The state of the batching scheme; checks that the position is like the centre.
-
-        Raises:
-            ValueError: it is not.
-        """
+    def init(self, key: PRNGKeyArray, position: PyTree) -> PyTree:
+        """The state of the batching scheme; checks that the position is like the centre."""
         centre, there = (jax.tree.map(jnp.shape, x) for x in (self.expansion.centre, position))
         if centre != there:
             raise ValueError(
@@ -122,26 +153,121 @@ class ControlVariate(BatchEstimator):
         self.target.check(position)
         return self.batching.init(key, self.target.num_data)
 
-    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
-        """The gradient on a fresh batch."""
+    def next(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Expansion, PyTree, PyTree, Int[Array, ""]]:
+        """The expansion at the centre, and a fresh batch."""
         batch, state = self.draw(key, state)
-        potential, gradient = about(self.expansion.cast(position), self.target, position, batch)
-        return Estimate(gradient, potential, evaluations=self._cost), state
+        cost = jnp.int32(self.evaluations_per_example * self.batch_size)
+        return self.expansion.cast(position), batch, state, cost
 
-    def estimate_with_scores(
-        self, key: PRNGKeyArray, state: Any, position: PyTree
-    ) -> tuple[Estimate, PyTree, Any]:
-        """What `estimate` returns, and the batch's scores, the remainders' gradients."""
-        batch, state = self.draw(key, state)
-        expansion = self.expansion.cast(position)
-        potential, gradient, scores = about_with_scores(expansion, self.target, position, batch)
-        return Estimate(gradient, potential, evaluations=self._cost), scores, state
-
-    def scores_of(self, state: Any, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
+    def scores_of(self, state: PyTree, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
         """f_i(x) - f_i(c), less H_i(c) (x - c) at order 2, for these rows."""
         batch = take(self.target.data, rows)
         return remainders(self.expansion.cast(position), self.target, position, batch)[1]
 
+
+class SVRGState(eqx.Module):
+    """The state of `SVRG`: of its batches, the expansion at the snapshot, and the count."""
+
+    batching: PyTree
+    expansion: Expansion
+    step: Int[Array, ""]
+
+
+class SVRG(AboutCentre):
+    """The exact gradient at a snapshot, and a batch's estimate of the difference from there.
+
+    With c the snapshot, f_i the score of example i and G = sum_i f_i(c),
+        -grad log_prior(x) - G - (N/n) sum over the batch of [f_i(x) - f_i(c)].
+    At the first estimate, and at every `period`-th after it, the snapshot becomes the present
+    position, where the estimate is exact, and G is computed anew in a pass over all data. In
+    between the noise grows with the distance that the chain has gone. Unbiased; the potential is
+    estimated likewise, by the linear Taylor polynomial of the log-likelihood. Needs no mode, and
+    follows the chain where ex.ControlVariate's centre would be left behind.
+
+    An estimate costs 2 n evaluations, and N more where the snapshot is renewed.
+
+    Args:
+        posterior: a Posterior.
+        batch_size: n, examples in a batch.
+        period: estimates from one snapshot to the next. N / n makes the passes cost half as
+            much as the batches.
+        replace: draw rows with replacement.
+        batching: another scheme of `ergodax.data`; overrides `replace`.
+        chunk: how many examples are computed at a time in the pass over the data, which bounds
+            its memory.
+
+    Raises:
+        TypeError: not a Posterior, one of a source, or a number that must be an integer and is
+            not.
+        ValueError: a batch size outside [1, N], or a period or chunk less than 1.
+
+    Reference:
+        Dubey, Reddi, Poczos, Smola, Xing and Williamson, Variance reduction in stochastic
+        gradient Langevin dynamics, 2016.
+    """
+
+    target: Posterior
+    batch_size: int = eqx.field(static=True)
+    batching: Batching
+    period: Int[Array, ""]
+    chunk: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        batch_size: int | np.integer,
+        period: int | np.integer,
+        replace: bool = False,
+        *,
+        batching: Batching | None = None,
+        chunk: int | np.integer = 1024,
+    ) -> None:
+        check_resident(
+            posterior, "SVRG, which passes over them from time to time,", "ex.ControlVariate"
+        )
+        self.batching = checked_batching(posterior, batch_size, replace, batching)
+        self.target, self.batch_size = posterior, int(batch_size)
+        example = max(1, posterior.num_data // self.batch_size)
+        self.period = jnp.int32(whole_number("period", period, hint=f"Try {example}."))
+        self.chunk = whole_number("chunk", chunk, hint="Try 1024.")
+
     @property
-    def _cost(self) -> Int[Array, ""]:
-        return jnp.int32(self.evaluations_per_example * self.batch_size)
+    def evaluations_per_example(self) -> int:
+        """2: at the position and at the snapshot."""
+        return 2
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> SVRGState:
+        """No snapshot yet; the first estimate takes it."""
+        self.target.check(position)
+        nothing = jnp.zeros((), tree.result_dtype(position))
+        expansion = Expansion(tree.zeros_like(position), nothing, tree.zeros_like(position))
+        batching = self.batching.init(key, self.target.num_data)
+        return SVRGState(batching, expansion, jnp.int32(0))
+
+    def scores_of(self, state: SVRGState, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
+        """f_i(x) - f_i(c) for these rows: 0 where a new snapshot is due."""
+        centre = jax.tree.map(
+            lambda x, c: jnp.where(self._due(state), x, c), position, state.expansion.centre
+        )
+        expansion = eqx.tree_at(lambda e: e.centre, state.expansion, centre)
+        return remainders(expansion, self.target, position, take(self.target.data, rows))[1]
+
+    def _due(self, state: SVRGState) -> Bool[Array, ""]:
+        return state.step % self.period == 0
+
+    def next(
+        self, key: PRNGKeyArray, state: SVRGState, position: PyTree
+    ) -> tuple[Expansion, PyTree, SVRGState, Int[Array, ""]]:
+        """The expansion at the snapshot, a new one where it is due, and a fresh batch."""
+        due = self._due(state)
+
+        def renewed() -> Expansion:
+            return expand(self.target, position, self.chunk).cast(position)
+
+        expansion = when(due, renewed, lambda: state.expansion)
+        batch, batching = self.draw(key, state.batching)
+        cost = 2 * self.batch_size + jnp.where(due, self.target.num_data, 0)
+        after = SVRGState(batching, expansion, state.step + 1)
+        return expansion, batch, after, cost.astype(jnp.int32)

@@ -4,36 +4,25 @@ The polynomial of the whole data is computed once, in a pass over the data. What
 to estimate is only the remainder, which vanishes as the position comes near the centre.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
-from ergodax.data.arrays import num_rows
-from ergodax.data.passes import sum_in_chunks, summed
+from ergodax.data.arrays import num_rows, sum_in_chunks, summed
 from ergodax.data.source import Source
-from ergodax.gradient.batches import corrected
 from ergodax.recipe.operators import Dense
 from ergodax.target.posterior import Posterior
 
 
 class Expansion(eqx.Module):
-    """sum_i l_i(c) + G . (x - c) + (x - c) . H (x - c) / 2, over all examples.
+    """sum_i l_i(c) + G . (x - c) + (x - c) . H (x - c) / 2, over all examples."""
 
-    Attributes:
-        centre: c, a tree like the position.
-        value: sum_i l_i(c), the log-likelihood of all data.
-        score: G, its gradient.
-        hessian: H, or None for the linear polynomial.
-    """
-
-    centre: PyTree
-    value: Float[Array, ""]
-    score: PyTree
-    hessian: Dense | None = None
+    centre: PyTree  # c
+    value: Float[Array, ""]  # sum_i l_i(c), the log-likelihood of all data
+    score: PyTree  # G, its gradient
+    hessian: Dense | None = None  # H, or None for the linear polynomial
 
     def cast(self, position: PyTree) -> "Expansion":
         """In the dtypes of the position, so that it promotes nothing."""
@@ -54,11 +43,6 @@ class Expansion(eqx.Module):
         self, posterior: Posterior, position: PyTree, batch: PyTree
     ) -> tuple[Float[Array, ""], PyTree]:
         """What the polynomials of a batch's examples leave of their log-likelihoods.
-
-        Args:
-            posterior: of which this is the expansion.
-            position: x.
-            batch: examples.
 
         Returns:
             The sum over the batch of l_i(x) - l_i(c) - f_i(c) . (x - c) [- (x - c) . H_i (x - c)
@@ -90,24 +74,6 @@ class Expansion(eqx.Module):
         return value, tree.subtract(score, score_there)
 
 
-def about(
-    expansion: Expansion, posterior: Posterior, position: PyTree, batch: PyTree
-) -> tuple[Float[Array, ""], PyTree]:
-    """The batch's estimate of U and its gradient, with the expansion as control variate."""
-    rest = expansion.remainder(posterior, position, batch)
-    return corrected(posterior, position, expansion(position), rest, num_rows(batch))
-
-
-def about_with_scores(
-    expansion: Expansion, posterior: Posterior, position: PyTree, batch: PyTree
-) -> tuple[Float[Array, ""], PyTree, PyTree]:
-    """The same, and the scores, one for each example of the batch."""
-    values, scores = remainders(expansion, posterior, position, batch)
-    rest = jnp.sum(values), tree.sum_rows(scores)
-    known = expansion(position)
-    return *corrected(posterior, position, known, rest, num_rows(batch)), scores
-
-
 def remainders(
     expansion: Expansion, posterior: Posterior, position: PyTree, batch: PyTree
 ) -> tuple[Float[Array, " n"], PyTree]:
@@ -124,70 +90,43 @@ def expand(
     order: int = 1,
     weights: Float[Array, " n"] | None = None,
 ) -> Expansion:
-    """The expansion at a centre, in one pass over the data.
+    """The expansion at a centre, in one pass over the data, `chunk` examples at a time.
 
-    Args:
-        posterior: the posterior.
-        centre: where.
-        chunk: how many examples are computed at a time, which bounds the memory.
-        order: 1, or 2 for the Hessian as well, a d x d matrix.
-        weights: of the examples, where they do not count alike; not for a source.
+    At order 2 with the Hessian, a d x d matrix. `weights`, of examples that do not count alike, are
+    not for a source.
     """
     data = posterior.data
-    if weights is not None:
-        value, score, hessian = _weighted_terms(posterior, centre, data, weights, chunk, order)
-    elif isinstance(data, Source):
+    if isinstance(data, Source):
         sums = summed(
             data, lambda rows: _terms(posterior, centre, data.as_seen(rows), chunk, order)
         )
         value, score, hessian = jax.tree.map(jnp.asarray, sums)
     else:
-        value, score, hessian = _terms(posterior, centre, data, chunk, order)
+        value, score, hessian = _terms(posterior, centre, data, chunk, order, weights)
     return Expansion(centre, value, score, None if hessian is None else Dense(hessian))
 
 
 @eqx.filter_jit
-def _terms(posterior: Posterior, centre: PyTree, data: PyTree, chunk: int, order: int) -> PyTree:
-    """The sums over these rows: log-likelihoods, scores, and Hessians at order 2."""
-
-    def likelihood(x: PyTree, batch: PyTree) -> Float[Array, ""]:
-        return jnp.sum(posterior.log_likelihoods(x, batch))
-
-    return _derivatives(likelihood, centre, data, num_rows(data), chunk, order)
-
-
-@eqx.filter_jit
-def _weighted_terms(
+def _terms(
     posterior: Posterior,
     centre: PyTree,
     data: PyTree,
-    weights: Float[Array, " n"],
     chunk: int,
     order: int,
+    weights: Float[Array, " n"] | None = None,
 ) -> PyTree:
-    """The same, each row times its weight."""
+    """The sums over these rows: log-likelihoods, scores, and Hessians at order 2."""
 
     def likelihood(x: PyTree, batch: PyTree) -> Float[Array, ""]:
-        values = posterior.log_likelihoods(x, batch[0])
-        return jnp.sum(batch[1].astype(values.dtype) * values)
+        rows, weight = batch
+        values = posterior.log_likelihoods(x, rows)
+        return jnp.sum(values if weight is None else weight.astype(values.dtype) * values)
 
-    return _derivatives(likelihood, centre, (data, weights), num_rows(data), chunk, order)
-
-
-def _derivatives(
-    function: Callable[[PyTree, PyTree], Float[Array, ""]],
-    centre: PyTree,
-    data: PyTree,
-    rows: int,
-    chunk: int,
-    order: int,
-) -> PyTree:
-    """Sums over chunks of the data of a function of position and chunk, and of its derivatives."""
     flat, unravel = tree.ravel(centre)
 
     def of(batch: PyTree) -> PyTree:
-        value, score = jax.value_and_grad(function)(centre, batch)
-        hessian = jax.hessian(lambda x: function(unravel(x), batch))(flat) if order == 2 else None
+        value, score = jax.value_and_grad(likelihood)(centre, batch)
+        hessian = jax.hessian(lambda x: likelihood(unravel(x), batch))(flat) if order == 2 else None
         return value, score, hessian
 
-    return sum_in_chunks(of, data, rows, chunk)
+    return sum_in_chunks(of, (data, weights), num_rows(data), chunk)

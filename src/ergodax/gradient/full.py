@@ -1,14 +1,16 @@
-"""The exact gradient."""
+"""Gradients from the whole target: exact, or with Gaussian noise of known law added."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
+from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import check_resident
+from ergodax.recipe.operators import Operator, as_operator
 from ergodax.target.base import AbstractTarget
-from ergodax.target.posterior import Posterior
 
 
 class FullGradient(GradientEstimator):
@@ -24,40 +26,74 @@ class FullGradient(GradientEstimator):
     target: AbstractTarget
 
     def __init__(self, target: AbstractTarget) -> None:
-        if not isinstance(target, AbstractTarget):
-            raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+        self.target = check_target(target)
         check_resident(target, "FullGradient", "ex.Minibatch or ex.ControlVariate")
-        self.target = target
 
-    def init(self, key: PRNGKeyArray, position: PyTree) -> Any:
+    def init(self, key: PRNGKeyArray, position: PyTree) -> None:
         """Nothing to remember; checks that the target can be evaluated at `position`."""
         self.target.check(position)
-        return None
 
-    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
+    def estimate(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree]:
         """The exact gradient; `key` is not used."""
         potential, gradient = self.target.value_and_gradient(position)
         cost = jnp.int32(self.target.evaluations)
         return Estimate(gradient, potential, evaluations=cost), state
 
-    def per_example_gradients(self, key: PRNGKeyArray, state: Any, position: PyTree) -> PyTree:
-        """The scores of all N examples, leading axis N (see `Posterior`).
 
-        Raises:
-            TypeError: the target has no data.
-        """
-        if not isinstance(self.target, Posterior):
-            raise TypeError("a target without data has no per-example gradients.")
-        return self.target.per_example_gradients(position, self.target.data)
+class NoisyGradient(GradientEstimator):
+    """grad U(position) + N(0, V), with V constant or a function of the position.
+
+    Args:
+        target: any target.
+        covariance: V as a number (a multiple of I), a vector (its diagonal), a matrix, an
+            operator, or a function of the position that returns one of these.
+
+    Raises:
+        TypeError: not a target.
+        ValueError: a covariance that is not positive semidefinite.
+    """
+
+    target: AbstractTarget
+    covariance: Operator | Callable[[PyTree], Any]
+
+    def __init__(self, target: AbstractTarget, covariance: Any) -> None:
+        self.target = check_target(target)
+        if not callable(covariance):
+            covariance = as_operator(covariance, "covariance").factorise("covariance")
+        self.covariance = covariance
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> None:
+        """Nothing to remember; checks that the target can be evaluated at `position`."""
+        self.target.check(position)
+
+    def estimate(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree]:
+        """The exact gradient plus fresh noise, with its covariance."""
+        covariance = self.covariance
+        if not isinstance(covariance, Operator):
+            covariance = as_operator(covariance(tree.thaw(position)), "covariance")
+        potential, gradient = self.target.value_and_gradient(position)
+        noise = covariance.sqrt_mv(tree.normal_like(key, position))
+        noisy = tree.add(gradient, noise)
+        return Estimate(noisy, potential, covariance, jnp.int32(1)), state
+
+
+def check_target(target: Any) -> AbstractTarget:
+    """Accept a target.
+
+    Raises:
+        TypeError: something else.
+    """
+    if not isinstance(target, AbstractTarget):
+        raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+    return target
 
 
 def exact_gradient(gradient: Any, user: str, instead: str) -> FullGradient:
     """A FullGradient as it is, and that of a target or posterior.
-
-    Args:
-        gradient: what was given.
-        user: the sampler that needs the exact gradient, for errors.
-        instead: the sampler that does without.
 
     Raises:
         TypeError: neither.

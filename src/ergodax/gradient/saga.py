@@ -1,7 +1,5 @@
 """Batch gradients about a table of the score of every example when it was last drawn."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,17 +9,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.control_flow import when
-from ergodax.data.arrays import take
+from ergodax.data.arrays import sum_in_chunks, take
 from ergodax.data.batching import Batching
-from ergodax.data.passes import sum_in_chunks
 from ergodax.gradient.base import Estimate
-from ergodax.gradient.batches import (
-    BatchEstimator,
-    check_resident,
-    checked_batching,
-    corrected,
-    likelihoods_and_scores,
-)
+from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, corrected
 from ergodax.gradient.expansion import Expansion
 from ergodax.target.posterior import Posterior
 
@@ -30,28 +21,16 @@ PASSES = 4  # over the data, between two summations of the whole table
 
 
 class Table(eqx.Module):
-    """A linear function for each example, offset_i + slope_i . (x - c), in single precision.
-
-    Attributes:
-        offset: shape (N,).
-        slope: a tree like the position with leading axis N.
-    """
+    """A linear function for each example, offset_i + slope_i . (x - c), in single precision."""
 
     offset: Float[Array, " rows"]
-    slope: PyTree
+    slope: PyTree  # like the position, with leading axis N
 
 
 class SAGAState(eqx.Module):
-    """The state of `SAGA`.
+    """The state of `SAGA`: of its batches, the tangents where last evaluated, and their sum."""
 
-    Attributes:
-        batching: the state of the batching scheme.
-        table: the tangent of each example's log-likelihood where it was last evaluated.
-        sum: the sum of the table, as a function of the position.
-        step: how many estimates there have been.
-    """
-
-    batching: Any
+    batching: PyTree
     table: Table
     sum: Expansion
     step: Int[Array, ""]
@@ -119,11 +98,7 @@ class SAGA(BatchEstimator):
         return self.target.num_data
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> SAGAState:
-        """Fill the table at `position`, in a pass over the data.
-
-        Raises:
-            ValueError: it would be too large.
-        """
+        """Fill the table at `position`, in a pass over the data."""
         posterior = self.target
         size = 4 * posterior.num_data * (tree.size(position) + 1)
         if size > self.max_bytes:
@@ -136,7 +111,7 @@ class SAGA(BatchEstimator):
 
         def tangent(row: Int[Array, ""]) -> Table:
             batch = take(posterior.data, row[None])
-            found = likelihoods_and_scores(posterior, position, batch)
+            found = posterior.likelihoods_and_scores(position, batch)
             return jax.tree.map(lambda x: x[0], _tangents(*found, position, position))
 
         rows = jnp.arange(posterior.num_data, dtype=jnp.int32)
@@ -162,7 +137,7 @@ class SAGA(BatchEstimator):
         # whole table.
         old, table = jax.lax.optimization_barrier((take(state.table, rows), state.table))
         old = _like(old, position)
-        values, scores = likelihoods_and_scores(posterior, position, batch)
+        values, scores = posterior.likelihoods_and_scores(position, batch)
         changes = _changes(values, scores, old, position, centre)
         rest = jnp.sum(changes[0]), tree.sum_rows(changes[1])
         potential, gradient = corrected(posterior, position, state.sum(position), rest, n)
@@ -193,7 +168,7 @@ class SAGA(BatchEstimator):
     def scores_of(self, state: SAGAState, position: PyTree, rows: Int[Array, " k"]) -> PyTree:
         """f_i(x) - a_i for these rows, with the table before the estimate changes it."""
         old = _like(take(state.table, rows), position)
-        found = likelihoods_and_scores(self.target, position, take(self.target.data, rows))
+        found = self.target.likelihoods_and_scores(position, take(self.target.data, rows))
         return _changes(*found, old, position, state.sum.centre)[1]
 
 

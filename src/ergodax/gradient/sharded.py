@@ -1,7 +1,5 @@
 """Batches with an equal part from each shard of the data, so that devices can share a gradient."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,9 +12,9 @@ from ergodax.data.batching import Batching
 from ergodax.data.shards import Shards
 from ergodax.data.source import Source
 from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.batches import Minibatch
 from ergodax.gradient.control_variate import ControlVariate
 from ergodax.gradient.expansion import Expansion
-from ergodax.gradient.minibatch import Minibatch
 from ergodax.target.posterior import Posterior
 
 
@@ -88,7 +86,9 @@ class Stratified(GradientEstimator):
         """Nothing to remember; checks that the likelihood fits `position`."""
         self.model.check(position)
 
-    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
+    def estimate(
+        self, key: PRNGKeyArray, state: PyTree, position: PyTree
+    ) -> tuple[Estimate, PyTree]:
         """The gradient on a fresh batch."""
         expansion = None if self.expansion is None else self.expansion.cast(position)
         size, parts = self.batch_size // self.shards.count, []

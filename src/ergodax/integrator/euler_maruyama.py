@@ -11,19 +11,19 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.control_flow import when
-from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
-from ergodax.kernel import Info, Kernel, State, report_step
+from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator, known_covariance
+from ergodax.integrator.stepper import Moved, Stepper
+from ergodax.kernel import State, kinetic_temperature
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
 from ergodax.recipe.recipe import Recipe, Variables
-from ergodax.schedule import as_schedule
-from ergodax.schedule.constant import Schedule
+from ergodax.schedule import Schedule, as_schedule
 
 SCHEMES = ("semi-implicit", "euler")
 
 
-class EulerMaruyama(Kernel):
+class EulerMaruyama(Stepper):
     """The kernel that `euler_maruyama` returns."""
 
     recipe: Recipe
@@ -35,9 +35,12 @@ class EulerMaruyama(Kernel):
     semi_implicit: bool = eqx.field(static=True)
     resample_every: int | None = eqx.field(static=True)
 
-    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
-        """Draw the auxiliary variables and prepare the estimator."""
-        position = tree.freeze(position)
+    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[Variables, PRNGKeyArray]:
+        """Draw the auxiliary variables.
+
+        Raises:
+            ValueError: momenta are to be drawn anew, and there is none.
+        """
         key_auxiliary, key_gradient = jax.random.split(key)
         auxiliary = self._start(key_auxiliary, position, jnp.int32(0))
         if self.resample_every is not None and "momentum" not in auxiliary:
@@ -45,19 +48,17 @@ class EulerMaruyama(Kernel):
                 "resample_every needs a recipe with a momentum; the variables of this one are "
                 f"{['position', *auxiliary]}."
             )
-        gradient = self.gradient.init(key_gradient, position)
-        return State(position, auxiliary, gradient, None, jnp.int32(0))
+        return auxiliary, key_gradient
 
-    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+    def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """z + h (-(D + Q) grad H + T Gamma) + N(0, 2 h T D)."""
+        z = {"position": state.position, **state.auxiliary}
         if self.resample_every is not None:
             key, key_momentum = jax.random.split(key)
-            state = self._resampled(key_momentum, state, self.resample_every)
+            z["momentum"] = self._resampled(key_momentum, state, self.resample_every)
         key_gradient, key_noise, key_early, key_late = jax.random.split(key, 4)
-        h, temperature = self.step_size(state.step), self.temperature(state.step)
         estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, state.position)
         near = Linearised(state.position, estimate.potential, estimate.gradient)
-        z = {"position": state.position, **state.auxiliary}
         recipe = with_potential(self.recipe.at(state.step), near).traced(z)
         noise, feasible = self._noise(recipe, key_noise, z, estimate, h, temperature)
         increment = _increment(recipe, z, estimate, h, temperature, key_early)
@@ -68,9 +69,14 @@ class EulerMaruyama(Kernel):
             half = {**new, "position": z["position"]}
             late = _increment(recipe, half, estimate, h, temperature, key_late)
             new["position"] = _advance(half, late, noise)["position"]
+        told: dict[str, Any] = {}
+        if "momentum" in new:
+            velocity = jax.grad(recipe.energy)(new)["momentum"]
+            told["kinetic_temperature"] = kinetic_temperature(new["momentum"], velocity)
+        if feasible is not None:
+            told |= {"clipped": ~feasible} if self.clip else {"feasible": feasible}
         position, auxiliary = new.pop("position"), new
-        info = self._info(recipe, position, auxiliary, estimate, h, feasible)
-        return State(position, auxiliary, gradient, None, state.step + 1), info
+        return Moved(position, auxiliary, estimate, gradient, told)
 
     def _start(self, key: PRNGKeyArray, position: PyTree, step: Any) -> Variables:
         auxiliary = self.recipe.at(step).auxiliary(key, position)
@@ -80,15 +86,13 @@ class EulerMaruyama(Kernel):
             auxiliary = {**auxiliary, "momentum": tree.scale(root, auxiliary["momentum"])}
         return auxiliary
 
-    def _resampled(self, key: PRNGKeyArray, state: State, period: int) -> State:
-        """The state with a fresh momentum, at the steps where one is due."""
+    def _resampled(self, key: PRNGKeyArray, state: State, period: int) -> PyTree:
+        """The momentum, a fresh one at the steps where that is due."""
 
         def fresh() -> PyTree:
             return self._start(key, state.position, state.step)["momentum"]
 
-        momentum = when(state.step % period == 0, fresh, lambda: state.auxiliary["momentum"])
-        auxiliary = {**state.auxiliary, "momentum": momentum}
-        return State(state.position, auxiliary, state.gradient, None, state.step)
+        return when(state.step % period == 0, fresh, lambda: state.auxiliary["momentum"])
 
     def _noise(
         self,
@@ -96,8 +100,8 @@ class EulerMaruyama(Kernel):
         key: PRNGKeyArray,
         z: Variables,
         estimate: Estimate,
-        h: Any,
-        temperature: Any,
+        h: Array,
+        temperature: Array,
     ) -> tuple[Variables, Bool[Array, ""] | None]:
         blocks = recipe.diffusion_at(z)
         normal = tree.normal_like(key, {name: z[name] for name in blocks}) if blocks else {}
@@ -105,42 +109,18 @@ class EulerMaruyama(Kernel):
             root = jnp.sqrt(2.0 * h * temperature)
             spread = {name: block.sqrt_mv(normal[name]) for name, block in blocks.items()}
             return tree.scale(root, spread), None
-        if estimate.covariance is None:
-            raise ValueError(
-                "compensate=True needs an estimator that knows its covariance, and "
-                f"{type(self.gradient).__name__} does not. Wrap it: "
-                "ex.ScoreCovariance(gradient), or ex.KnownCovariance(gradient, covariance)."
-            )
+        covariance = known_covariance(estimate, self.gradient, "compensate=True")
         columns = _gradient_columns(recipe, z, blocks)
-        return compensated_noise(blocks, columns, estimate.covariance, h, temperature, normal)
-
-    def _info(
-        self,
-        recipe: Recipe,
-        position: PyTree,
-        auxiliary: Variables,
-        estimate: Estimate,
-        h: Any,
-        feasible: Any,
-    ) -> Info:
-        kinetic = None
-        if "momentum" in auxiliary:
-            z = {"position": position, **auxiliary}
-            velocity = jax.grad(recipe.energy)(z)["momentum"]
-            momentum = auxiliary["momentum"]
-            kinetic = tree.dot(momentum, velocity) / tree.size(momentum)
-        return report_step(
-            estimate,
-            position,
-            h,
-            kinetic_temperature=kinetic,
-            feasible=None if self.clip else feasible,
-            clipped=None if feasible is None or not self.clip else ~feasible,
-        )
+        return compensated_noise(blocks, columns, covariance, h, temperature, normal)
 
 
 def _increment(
-    recipe: Recipe, z: Variables, estimate: Estimate, h: Any, temperature: Any, key: PRNGKeyArray
+    recipe: Recipe,
+    z: Variables,
+    estimate: Estimate,
+    h: Array,
+    temperature: Array,
+    key: PRNGKeyArray,
 ) -> Variables:
     drift = recipe.drift(z, recipe.gradient(z, estimate.gradient))
     for name, gamma in recipe.correction(z, key).items():
@@ -164,9 +144,6 @@ def _advance(z: Variables, increment: Variables, noise: Variables) -> Variables:
 
 def check_scheme(scheme: str) -> bool:
     """Whether a scheme of a recipe with a momentum is the semi-implicit one.
-
-    Args:
-        scheme: "semi-implicit" or "euler".
 
     Raises:
         ValueError: neither.
@@ -228,12 +205,12 @@ def euler_maruyama(
             "is none: try compensate=True with it, or leave it out."
         )
     return EulerMaruyama(
-        recipe,
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
-        as_schedule(temperature, "temperature", allow_zero=True),
-        compensate,
-        clip,
-        semi_implicit,
-        resample_every,
+        recipe=recipe,
+        gradient=check_estimator(gradient),
+        step_size=as_schedule(step_size, "step_size"),
+        temperature=as_schedule(temperature, "temperature", allow_zero=True),
+        compensate=compensate,
+        clip=clip,
+        semi_implicit=semi_implicit,
+        resample_every=resample_every,
     )

@@ -12,6 +12,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.operators import Operator
+from ergodax.recipe.operators.algebra import solve_sum
 
 LETTERS = {
     "A": "drift of the position",
@@ -85,3 +86,26 @@ def thermostat_drift(
         return tree.add_scaled(thermostat, t / thermal_mass, excess)
     excess = tree.dot(momentum, velocity) - tree.size(momentum) * temperature
     return thermostat + tree.cast(t / thermal_mass * excess, thermostat)
+
+
+def damped_kick(
+    momentum: PyTree,
+    impulse: PyTree,
+    mass: Operator,
+    covariance: Operator,
+    *,
+    weight: Any,
+    damping: Any = 0.0,
+) -> tuple[PyTree, PyTree]:
+    """The impulse p twice, and between them the friction that undoes its heat.
+
+    r + p, then (I - K) (I + K)^-1 times that, then + p again, with K = damping I + weight V M^-1.
+    This is r+ = 2 M w - r with w = ((1 + damping) M + weight V)^-1 (r + p), the mean of the
+    velocities before and after. Where p = sqrt(damping) N(0, T M) + N(0, T weight V) it leaves
+    N(0, T M) invariant, and it is a contraction whatever V is.
+
+    Here p is half of the kick, damping tanh(gamma h / 2), weight h^2 / (4 T), and V the covariance
+    of the gradient. Returns w and r+.
+    """
+    velocity = solve_sum(1.0 + damping, mass, weight, covariance, tree.add(momentum, impulse))
+    return velocity, tree.subtract(tree.scale(2.0, mass.mv(velocity)), momentum)

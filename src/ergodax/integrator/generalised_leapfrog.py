@@ -14,18 +14,18 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ergodax import tree
-from ergodax.integrator.leapfrog import Energies
+from ergodax.integrator.hamiltonian import Energies
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy
 
 SLACK = 10.0  # the way back may miss the start by this many tolerances
 
 
 class Trajectory(NamedTuple):
-    """Where a trajectory ended; `energies` are the potential and its gradient there."""
+    """Where a trajectory ended, whether every step was reversible, and how many there were."""
 
     position: PyTree
     momentum: PyTree
-    energies: Energies
+    energies: Energies  # the potential and its gradient there
     reversible: Bool[Array, ""]
     num_steps: Int[Array, ""]
 
@@ -49,18 +49,8 @@ def generalised_leapfrog(
         s  = r - h/2 F(x, s)                     (implicit)
         x' = x + h/2 (v(x, s) + v(x', s))        (implicit)
         r' = s - h/2 F(x', s)
-    Second order in h; with a constant metric it is leapfrog.
-
-    Args:
-        flow: U, K, the temperature in K, and the solver's tolerance and bound.
-        position: where to start.
-        momentum: with which momentum.
-        start: potential and gradient at `position`, so that they are not computed again.
-        step_size: h.
-        num_steps: at least 1; one gradient of U each, taking the steps back costs none.
-
-    Returns:
-        The end, whether every step was reversible, and how many steps were taken.
+    Second order in h; with a constant metric it is leapfrog. A step costs one gradient of U, which
+    is known at the start; to take it back costs none.
     """
 
     def going(at: Trajectory) -> Bool[Array, ""]:
@@ -110,16 +100,9 @@ def _kicked(
 def fixed_point(
     function: Callable[[PyTree], PyTree], start: PyTree, tolerance: float, max_iterations: int
 ) -> tuple[PyTree, Bool[Array, ""]]:
-    """Solve y = function(y) by iteration from `start`.
+    """Solve y = function(y) by iteration from `start`: the last iterate, and whether it converged.
 
-    Args:
-        function: a contraction near the solution.
-        start: the first guess; its norm and the solution's set the scale of the tolerance.
-        tolerance: relative; the iteration ends at a change no larger.
-        max_iterations: or after this many.
-
-    Returns:
-        The last iterate, and whether the iteration converged: not so where it met NaN.
+    The tolerance is relative to the norms of start and solution; NaN is not convergence.
     """
 
     def going(carry: tuple[PyTree, Float[Array, ""], Int[Array, ""]]) -> Bool[Array, ""]:

@@ -12,10 +12,9 @@ from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature, report_step
-from ergodax.recipe.dynamics.momentum import draw_momentum, thermal_mass, thermostat_start
+from ergodax.recipe.dynamics.momentum import check_thermal_mass, draw_momentum, thermostat_start
 from ergodax.recipe.operators import Operator, as_definite
-from ergodax.schedule import as_schedule
-from ergodax.schedule.constant import Schedule
+from ergodax.schedule import Schedule, as_schedule
 
 
 class Thermostat(eqx.Module):
@@ -30,7 +29,7 @@ class Thermostat(eqx.Module):
         ValueError: a mass that is not positive and finite.
     """
 
-    mass: Float[Array, ""] | None = eqx.field(converter=thermal_mass, default=None)
+    mass: Float[Array, ""] | None = eqx.field(converter=check_thermal_mass, default=None)
     per_coordinate: bool = eqx.field(static=True, default=False)
 
     def inertia(self, momentum: PyTree) -> Any:

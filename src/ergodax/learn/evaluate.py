@@ -16,29 +16,20 @@ LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a predictive distribution
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """How well the posterior predicts rows that were held out.
+    """How well the posterior predicts rows that were held out."""
 
-    Attributes:
-        scores: by name. `log_predictive_density` and `accuracy` are means over the rows, averaged
-            over draws, and their posterior sd; `averaged_...` is of the predictive distribution,
-            which averages over draws first.
-        calibration: a DataFrame: a row for each bin of probabilities, or level of the predictive
-            distribution, with the columns predicted, observed, count, and low and high of the
-            95 % Wilson interval of the observed frequency.
-    """
-
+    # by name. `log_predictive_density` and `accuracy` are means over the rows, averaged over
+    # draws, and their posterior sd; `averaged_...` is of the predictive distribution, which
+    # averages over draws first
     scores: dict[str, int | float]
+    # a DataFrame: a row for each bin of probabilities, or level of the predictive distribution,
+    # with the columns predicted, observed, count, and low and high of the 95 % Wilson interval of
+    # the observed frequency
     calibration: pd.DataFrame
 
 
 def held_out(draws: Draws, test: Table, *, most_draws: int = 1000) -> HeldOut:
-    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced.
-
-    Args:
-        draws: in the columns' own units.
-        test: the rows, with the columns of the draws.
-        most_draws: see above.
-    """
+    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced."""
     flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
     every = max(1, len(flat["intercept"]) // most_draws)
     flat = {name: x[::every] for name, x in flat.items()}
@@ -86,11 +77,7 @@ def _predict_number(draws: Draws, test: Table) -> HeldOut:
 
 
 def reliability(probabilities: np.ndarray, target: np.ndarray, bins: int = 5) -> pd.DataFrame:
-    """Predicted probability against observed frequency in bins of equal width.
-
-    Returns:
-        As `HeldOut.calibration`, a row for each bin that is not empty.
-    """
+    """Predicted probability against observed frequency in bins of equal width."""
     place = np.clip((probabilities * bins).astype(int), 0, bins - 1)
     parts = [place == k for k in np.unique(place)]
     return pd.DataFrame(
@@ -113,13 +100,10 @@ def _mean_and_sd(name: str, values: list) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """An answer compared with a reference, in units of the reference's posterior sd.
+    """An answer compared with a reference, in units of the reference's posterior sd."""
 
-    Attributes:
-        table: a DataFrame, a row for each component: difference of means, its Monte Carlo
-            standard error (of both), and the ratio of standard deviations.
-    """
-
+    # a DataFrame, a row for each component: difference of means, its Monte Carlo standard error
+    # (of both), and the ratio of standard deviations
     table: pd.DataFrame
 
     def as_dict(self) -> dict[str, float]:
@@ -137,12 +121,7 @@ class Comparison:
 
 
 def compare(table: Any, reference: Any) -> Comparison:
-    """Compare the table of an Inference with the summary of reference draws.
-
-    Args:
-        table: of an `Inference`, whose mcse is in posterior sd.
-        reference: of `Samples.summary`, with the same rows.
-    """
+    """Compare the table of an Inference with the summary of reference draws."""
     scale = reference["sd"]
     error = np.hypot(table["mcse_mean"] * table["sd"], reference["mcse"])
     return Comparison(

@@ -25,40 +25,24 @@ DRAWS, BURN_IN = 2000, 100  # of each of its chains
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The same posterior by HMC with full gradients and a Metropolis test, which has no bias.
+    """The same posterior by HMC with full gradients and a Metropolis test, which has no bias."""
 
-    Attributes:
-        samples: draws in the table's units.
-        summary: of them, with the components' names.
-        held_out: how well they predict, if rows were held out.
-        comparison: of the answer with them.
-        seconds: wall time, compilation included.
-        passes: through the data, of each chain.
-    """
-
-    samples: Samples
-    summary: Any
-    held_out: HeldOut | None
-    comparison: Comparison
-    seconds: float
-    passes: int
+    samples: Samples  # draws in the table's units
+    summary: Any  # of them, with the components' names
+    held_out: HeldOut | None  # how well they predict, if rows were held out
+    comparison: Comparison  # of the answer with them
+    seconds: float  # wall time, compilation included
+    passes: int  # through the data, of each chain
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        model: what was sampled.
-        result: draws and table in the table's units.
-        held_out: how well they predict, if rows were held out.
-        reference: if it was asked for.
-    """
-
-    model: Model
-    result: Inference
-    held_out: HeldOut | None
-    reference: Reference | None
+    model: Model  # what was sampled
+    result: Inference  # draws and table in the table's units
+    held_out: HeldOut | None  # how well they predict, if rows were held out
+    reference: Reference | None  # if it was asked for
 
 
 def fit(
@@ -117,13 +101,7 @@ def fit(
 
 
 def in_units(found: Inference, model: Model, accuracy: float) -> Inference:
-    """An answer about standardised columns as one about the table.
-
-    Args:
-        found: draws of the model's vector.
-        model: whose units are undone; the table has its names.
-        accuracy: by which the verdict is given.
-    """
+    """An answer about standardised columns as one about the table."""
     samples = Samples(model.units(found.samples.position), found.samples.info, None)
     bias = None if found.tuned.bias is None else found.tuned.bias.of(model.units)
     table = tune.error_table(samples, bias).set_axis(model.names)
@@ -141,18 +119,7 @@ def run_reference(
     num_chains: int = 4,
     progress: bool = True,
 ) -> Samples:
-    """HMC with full gradients, in coordinates in which the posterior is round.
-
-    Args:
-        model: of `regression`.
-        coordinates: such as `infer` found. They decide how fast it is, not whether it is right.
-        key: a key of `jax.random.key`.
-        num_chains: independent chains, begun half as far out again as the posterior reaches.
-        progress: show a bar.
-
-    Returns:
-        Draws in the table's units.
-    """
+    """HMC with full gradients, in whitened coordinates."""
     key_start, key_run = jax.random.split(key)
     target = tune.in_coordinates(model.posterior, coordinates)
     shape = num_chains, coordinates.dimension

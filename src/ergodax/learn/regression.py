@@ -26,25 +26,15 @@ class Units:
 
     With z_j = (x_j - c_j) / s_j and the target c + s (w_0 + sum_j w_j z_j), the coefficient of x_j
     is s w_j / s_j and the intercept c + s w_0 - sum_j (s w_j / s_j) c_j.
-
-    Attributes:
-        centre: c_j of the columns.
-        scale: s_j.
-        target_centre: c; 0 for classes.
-        target_scale: s; 1 for classes.
     """
 
-    centre: np.ndarray
-    scale: np.ndarray
-    target_centre: float = 0.0
-    target_scale: float = 1.0
+    centre: np.ndarray  # c_j of the columns
+    scale: np.ndarray  # s_j
+    target_centre: float = 0.0  # c; 0 for classes
+    target_scale: float = 1.0  # s; 1 for classes
 
     def __call__(self, draws: Any) -> Draws:
-        """Draws of w, the intercept and perhaps the log residual sd; in double precision.
-
-        Args:
-            draws: shape (chains, draws, d), the columns first.
-        """
+        """Draws of w, the intercept and perhaps the log residual sd; in double precision."""
         draws, d = np.asarray(draws, np.float64), len(self.centre)
         slopes = self.target_scale * draws[..., :d] / self.scale
         intercept = self.target_centre + self.target_scale * draws[..., d] - slopes @ self.centre
@@ -56,24 +46,16 @@ class Units:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A posterior and what its components are called.
+    """A posterior and what its components are called."""
 
-    Attributes:
-        posterior: of a vector: the coefficients of standardised columns, the intercept, and of a
-            linear model the logarithm of the residual sd.
-        init: where to begin.
-        columns: what the coefficients are called.
-        units: undoes the standardisation.
-        title: what is regressed on what.
-        meaning: of the coefficients and of their prior, a sentence each.
-    """
-
+    # of a vector: the coefficients of standardised columns, the intercept, and of a linear model
+    # the logarithm of the residual sd
     posterior: ex.Posterior
-    init: Float[Array, " d"]
-    columns: list[str]
-    units: Units
-    title: str
-    meaning: tuple[str, str]
+    init: Float[Array, " d"]  # where to begin
+    columns: list[str]  # what the coefficients are called
+    units: Units  # undoes the standardisation
+    title: str  # what is regressed on what
+    meaning: tuple[str, str]  # of the coefficients and of their prior, a sentence each
 
     @property
     def names(self) -> list[str]:
@@ -93,29 +75,12 @@ class NormalPrior(eqx.Module):
 
 
 def logistic_posterior(table: Table, prior_scale: float) -> ex.Posterior:
-    """The posterior of the coefficients w of a logistic regression, w ~ N(0, prior_scale^2 I).
-
-    Args:
-        table: standardised, with its intercept, as `tables.prepare` makes it.
-        prior_scale: standard deviation of each coefficient.
-
-    Raises:
-        ValueError: a scale that is not positive.
-    """
+    """The posterior of the coefficients w of a logistic regression, w ~ N(0, prior_scale^2 I)."""
     return _posterior(table.features, table.target, prior_scale, _bernoulli)
 
 
 def logistic(table: Table, prior_scale: float, components: int | None = None) -> Model:
-    """Coefficients with independent normal priors.
-
-    Args:
-        table: two classes, as read.
-        prior_scale: standard deviation of each prior.
-        components: reduce the features to so many principal components first.
-
-    Raises:
-        ValueError: as of `tables.varying`, or a scale that is not positive.
-    """
+    """Coefficients with independent normal priors."""
     (table,) = varying([table], components)
     x, units = _standardised(table)
     posterior = _posterior(x, table.target, prior_scale, _bernoulli)
@@ -131,10 +96,6 @@ def logistic(table: Table, prior_scale: float, components: int | None = None) ->
 
 def linear(table: Table, prior_scale: float) -> Model:
     """Coefficients and the residual sd, with independent normal priors on the standardised scale.
-
-    Args:
-        table: features and a numeric target.
-        prior_scale: standard deviation of each prior.
 
     Raises:
         ValueError: as of `tables.varying`, a scale that is not positive, or a constant target.

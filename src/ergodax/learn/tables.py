@@ -13,19 +13,12 @@ from ergodax.data import archive
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Features and a target of two classes, or a number.
+    """Features and a target of two classes, or a number."""
 
-    Attributes:
-        features: shape (rows, columns), numbers.
-        target: shape (rows,), of classes 0.0 or 1.0.
-        names: of the columns.
-        classes: the two values of the target, the one coded 0 first; () for a number.
-    """
-
-    features: np.ndarray
-    target: np.ndarray
-    names: list[str]
-    classes: tuple[str, ...]
+    features: np.ndarray  # shape (rows, columns), numbers
+    target: np.ndarray  # shape (rows,), of classes 0.0 or 1.0
+    names: list[str]  # of the columns
+    classes: tuple[str, ...]  # the two values of the target, the one coded 0 first; () for a number
 
     def rows(self, which: np.ndarray) -> "Table":
         """Some of the rows."""
@@ -52,85 +45,57 @@ def read(
         FileNotFoundError: no such file.
         ValueError: no target, or what `read_npz` and `read_table` refuse.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: --data {path}")
     if path.suffix == ".npz":
         return read_npz(path, features, target or "y_train", classes, categorical)
-    if target is None:
-        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
     return read_table(path, target, classes)
 
 
-def read_table(path: str | Path, target: str, classes: Sequence[str] | None = None) -> Table:
-    """Read a CSV or Parquet file with a column `target`.
-
-    Columns of text become one indicator for each value but the first.
-
-    Args:
-        path: the file; its suffix says what it is.
-        target: the name of the column to be predicted.
-        classes: keep the rows with these two values of the target; needed where it has more.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: an unknown suffix, no such column, missing values, or not two classes.
-    """
-    features, outcome = read_columns(path, target)
-    names = [str(name) for name in features.columns]
-    return make_table(features.to_numpy(), outcome.to_numpy(), names, classes)
+def read_table(path: str | Path, target: str | None, classes: Sequence[str] | None = None) -> Table:
+    """A CSV or Parquet file with a column `target` of two classes, as of `make_table`."""
+    features, outcome = _read_columns(Path(path), target)
+    return make_table(features.to_numpy(), outcome.to_numpy(), list(features.columns), classes)
 
 
 def read_numeric(path: Path, target: str | None) -> Table:
-    """A CSV or Parquet file whose target is a number.
-
-    Args:
-        path: the file.
-        target: the column to predict.
+    """A CSV or Parquet file with a column `target` of finite numbers.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: as of `read_table`, or a target that is not a number or not finite.
+        ValueError: an .npz file, or a target that is not a number.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: --data {path}")
-    if path.suffix == ".npz" or target is None:
+    if path.suffix == ".npz":
         raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
-    features, outcome = read_columns(path, target)
+    features, outcome = _read_columns(path, target)
     if not pd.api.types.is_numeric_dtype(outcome):
         raise ValueError(f"target={target!r} is not a number; try --model logistic.")
     x, y = features.to_numpy(), outcome.to_numpy(np.float64)
     _check_finite(np.column_stack([x, y]))
-    return Table(x, y, [str(name) for name in features.columns], ())
+    return Table(x, y, list(features.columns), ())
 
 
-def read_columns(path: str | Path, target: str) -> tuple[pd.DataFrame, pd.Series]:
-    """The features of a CSV or Parquet file, all numbers, and the column `target` as it stands.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: an unknown suffix, a damaged file, no such column, or missing values.
-    """
-    path = Path(path)
+def _read_columns(path: Path, target: str | None) -> tuple[pd.DataFrame, pd.Series]:
+    """The features, all numbers, texts as an indicator for each value but the first; the target."""
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
     readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
     if path.suffix not in readers:
         raise ValueError(f"{path} must end in .csv, .parquet or .npz.")
+    if target is None:
+        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
     try:
         frame = readers[path.suffix](path)
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} can't be read as {path.suffix}: {str(error).strip()}") from None
     if target not in frame.columns:
         raise ValueError(f"target={target!r} is not a column of {path}: {list(frame.columns)}.")
-    bad = frame.isna().any(axis=1)
-    if bad.any():
-        columns = list(frame.columns[frame.isna().any()])
+    bad = frame.isna()
+    if bad.any(axis=None):
         raise ValueError(
-            f"{int(bad.sum())} of {len(frame)} rows of {path} have missing values, in the columns "
-            f"{columns}. Drop or impute them first."
+            f"{int(bad.any(axis=1).sum())} of {len(frame)} rows of {path} have missing values, in "
+            f"the columns {list(frame.columns[bad.any()])}. Drop or impute them first."
         )
     outcome = frame.pop(target)
-    return pd.get_dummies(frame, drop_first=True, dtype=float).astype(np.float64), outcome
+    features = pd.get_dummies(frame, drop_first=True, dtype=float).astype(np.float64)
+    return features.rename(columns=str), outcome
 
 
 def read_npz(
@@ -212,11 +177,6 @@ def digits(classes: Sequence[str] = ("3", "8")) -> Table:
 def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
     """Shuffle the rows and hold a part out.
 
-    Args:
-        table: all rows.
-        held_out: the fraction held out, in (0, 1).
-        seed: of the shuffle.
-
     Raises:
         ValueError: a part would be empty.
     """
@@ -229,10 +189,6 @@ def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
 
 def varying(tables: Sequence[Table], components: int | None = None) -> list[Table]:
     """The columns that are not constant, or their principal components, in their own units.
-
-    Args:
-        tables: the rows to fit, of which both are learnt, and others, such as rows held out.
-        components: how many principal components to keep; None for the columns themselves.
 
     Raises:
         ValueError: more components than columns, or no column that varies.
@@ -257,16 +213,7 @@ def varying(tables: Sequence[Table], components: int | None = None) -> list[Tabl
 
 
 def prepare(train: Table, test: Table, components: int | None = None) -> tuple[Table, Table]:
-    """The same, standardised by the training rows, with an intercept as the last column.
-
-    Args:
-        train: the rows to fit.
-        test: the rows held out.
-        components: how many principal components to keep; None for the columns themselves.
-
-    Raises:
-        ValueError: as of `varying`.
-    """
+    """The same, standardised by the training rows, with an intercept as the last column."""
     train, test = varying([train, test], components)
     centre, scale = train.features.mean(axis=0), train.features.std(axis=0)
 

@@ -3,8 +3,7 @@
 from ergodax.network import likelihoods, priors
 from ergodax.network.calibration import Calibration, calibration, coverage, entropy
 from ergodax.network.posterior import NetworkPosterior, posterior
-from ergodax.network.prediction import Prediction
-from ergodax.network.predictive import predict, predictive
+from ergodax.network.predictive import Prediction, predict, predictive
 
 __all__ = [
     "Calibration",

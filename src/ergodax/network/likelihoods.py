@@ -42,31 +42,15 @@ class Likelihood(eqx.Module):
     def log_density(
         self, parameters: dict[str, PyTree], outputs: Array, targets: Array
     ) -> Float[Array, " n"]:
-        """The log density of each target, normalised.
-
-        Args:
-            parameters: a position.
-            outputs: of the network, leading axis n.
-            targets: leading axis n.
-        """
+        """The log density of each target at a position, normalised."""
 
     @abc.abstractmethod
     def outlook(self, parameters: dict[str, PyTree], outputs: Array) -> Outlook:
-        """What is predicted for each row.
-
-        Args:
-            parameters: a position.
-            outputs: of the network, leading axis n.
-        """
+        """What the network's outputs at a position predict for each row."""
 
     @abc.abstractmethod
     def check(self, outputs: jax.ShapeDtypeStruct, targets: Any) -> None:
-        """Refuse outputs or targets of a wrong shape or range.
-
-        Args:
-            outputs: shape of the outputs, leading axis n.
-            targets: leading axis n.
-        """
+        """Refuse outputs or targets of a wrong shape or range; each has the leading axis n."""
 
 
 class Gaussian(Likelihood):

@@ -1,12 +1,13 @@
-"""An Equinox or Flax module taken apart: what is sampled, and how it is called."""
+"""An Equinox or Flax NNX module taken apart: what is sampled, and how it is called."""
 
-import abc
+# pyright: reportMissingImports=false
 import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from ergodax import tree
@@ -26,58 +27,34 @@ WITHOUT_INPUTS = (eqx.nn.Embedding, eqx.nn.LayerNorm, eqx.nn.RMSNorm, eqx.nn.Gro
 
 
 class Network(eqx.Module):
-    """A module whose parameters are an argument.
+    """A module whose parameters are an argument."""
 
-    Attributes:
-        inputs: how many inputs each parameter array has, in the order of the leaves; 1 where a
-            prior is not scaled by them.
-        batched: whether the module takes a whole batch.
-    """
+    rest: PyTree  # what the module has besides parameters
+    # How many inputs each parameter array has, in the order of the leaves; 1 where a prior is not
+    # scaled by them.
+    inputs: tuple[int, ...] = eqx.field(static=True)
+    batched: bool = eqx.field(static=True)  # whether the module takes a whole batch
+    graph: Any = eqx.field(static=True, default=None)  # of a Flax module
 
-    inputs: eqx.AbstractVar[tuple[int, ...]]
-    batched: eqx.AbstractVar[bool]
-
-    @abc.abstractmethod
     def module(self, parameters: PyTree) -> Any:
-        """The module with these parameters.
+        """The module with these parameters, a tree like that of `take_apart`."""
+        if self.graph is None:
+            return eqx.combine(parameters, tree.thaw(self.rest))
+        from flax import nnx
 
-        Args:
-            parameters: a tree like that of `take_apart`.
-        """
+        return nnx.merge(self.graph, nnx.State(parameters), self.rest)
 
     def __call__(self, parameters: PyTree, rows: PyTree) -> Array:
-        """The outputs, leading axis n.
-
-        Args:
-            parameters: a tree like that of `take_apart`.
-            rows: inputs, leading axis n.
-        """
+        """The outputs for some rows, leading axis n."""
         module = self.module(parameters)
         return module(rows) if self.batched else jax.vmap(module)(rows)
 
 
-class EquinoxNetwork(Network):
-    """An Equinox module; see `Network`."""
-
-    rest: PyTree
-    inputs: tuple[int, ...] = eqx.field(static=True)
-    batched: bool = eqx.field(static=True)
-
-    def module(self, parameters: PyTree) -> Any:
-        """The module with these parameters."""
-        return eqx.combine(parameters, tree.thaw(self.rest))
-
-
 def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
-    """A module as a function of its parameters, and the parameters that it has.
+    """A module as a function of its parameters, and these: its floating-point arrays.
 
-    Args:
-        module: an Equinox module, which takes one row, or a Flax NNX module, which takes a batch.
-        batched: whether it takes a batch, if that is otherwise.
-
-    Returns:
-        The network, and its floating-point arrays: of an Equinox module the module with None in
-        place of all else, of a Flax module a dict.
+    They are the module with None in place of all else for Equinox, a dict for Flax. By default an
+    Equinox module takes one row and a Flax module a batch; `batched` says otherwise.
 
     Raises:
         TypeError: no module that can be called, or complex parameters.
@@ -88,9 +65,7 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
     if isinstance(module, eqx.Module):
         network, parameters = _equinox(module, bool(batched))
     elif any(cls.__module__.startswith("flax.nnx") for cls in type(module).__mro__):
-        from ergodax.network.flax_modules import take_apart_flax
-
-        network, parameters = take_apart_flax(module, batched is not False)
+        network, parameters = _flax(module, batched is not False)
     else:
         raise TypeError(
             f"module must be an Equinox or Flax NNX module, not {type(module).__name__}. For other "
@@ -105,7 +80,7 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
     return network, parameters
 
 
-def _equinox(module: eqx.Module, batched: bool) -> tuple[EquinoxNetwork, PyTree]:
+def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
     whole = (eqx.nn.StateIndex, eqx.nn.BatchNorm, eqx.nn.Dropout, *WITHOUT_INPUTS)
     nodes = jax.tree_util.tree_leaves_with_path(module, is_leaf=lambda x: isinstance(x, whole))
     without = set()
@@ -124,11 +99,40 @@ def _equinox(module: eqx.Module, batched: bool) -> tuple[EquinoxNetwork, PyTree]
         1 if any(path[: len(p)] == p for p in without) else _inputs(path, leaf)
         for path, leaf in leaves
     )
-    return EquinoxNetwork(rest=tree.hide(rest), inputs=inputs, batched=batched), parameters
+    return Network(tree.hide(rest), inputs, batched), parameters
 
 
 def _inputs(path: tuple, leaf: Any) -> int:
-    """Equinox keeps outputs first; a bias has the outputs' axis alone, or axes of one beside it."""
+    """Equinox keeps outputs first; a bias has the outputs' axis alone, or further axes of one."""
     if tree.path_name(path).rpartition(".")[2] == "bias":
         return 1
     return math.prod(leaf.shape[1:])
+
+
+def _flax(module: Any, batched: bool) -> tuple[Network, dict]:
+    from flax import nnx
+
+    known = {}
+    for path, node in nnx.iter_graph(module):
+        where = ".".join(map(str, path)) or type(node).__name__
+        if isinstance(node, nnx.BatchStat | nnx.BatchNorm):
+            raise ValueError(STATEFUL.format(where=where, kind="BatchStat"))
+        if isinstance(node, nnx.Dropout) and not node.deterministic and node.rate > 0:
+            raise ValueError(DROPOUT.format(where=where, how="module.eval()"))
+        if isinstance(node, nnx.LinearGeneral):
+            known[(*path, "kernel")] = math.prod(np.atleast_1d(node.in_features).tolist())
+    graph, parameters, rest = nnx.split(module, nnx.Param, ...)
+    pure = nnx.to_pure_dict(parameters)
+    leaves = [
+        (tuple(key.key for key in path), value)
+        for path, value in jax.tree_util.tree_leaves_with_path(pure)
+    ]
+    inputs = tuple(known.get(path, _flax_inputs(path, value)) for path, value in leaves)
+    return Network(rest, inputs, batched, graph), pure
+
+
+def _flax_inputs(path: tuple, value: Any) -> int:
+    """Flax keeps outputs last."""
+    if path[-1] in ("bias", "scale", "embedding"):
+        return 1
+    return math.prod(value.shape[:-1]) if value.ndim > 1 else 1

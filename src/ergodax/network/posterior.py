@@ -16,17 +16,11 @@ from ergodax.target.posterior import Posterior
 
 
 class Program(eqx.Module):
-    """The two densities of a network's posterior.
+    """The two densities of a network's posterior."""
 
-    Attributes:
-        network: the module as a function of its parameters.
-        likelihood: what its outputs mean.
-        priors: of each parameter array, in the order of the leaves.
-    """
-
-    network: Network
-    likelihood: Likelihood
-    priors: list[Prior]
+    network: Network  # the module as a function of its parameters
+    likelihood: Likelihood  # what its outputs mean
+    priors: list[Prior]  # of each parameter array, in the order of the leaves
 
     def log_prior(self, position: dict[str, PyTree]) -> Float[Array, ""]:
         """Of the weights, and of the likelihood's own parameters."""
@@ -67,11 +61,7 @@ class NetworkPosterior(Posterior):
         self.start = start
 
     def module(self, position: dict[str, PyTree]) -> Any:
-        """The module with the parameters of a position.
-
-        Args:
-            position: such as one draw.
-        """
+        """The module with the parameters of a position, such as one draw."""
         return self.program.network.module(tree.thaw(position)["network"])
 
     def position(self, module: Any) -> dict[str, PyTree]:
@@ -96,18 +86,13 @@ class NetworkPosterior(Posterior):
 
 
 def posterior(
-    module: Any,
-    data: PyTree,
-    likelihood: Any,
-    prior: Any = None,
-    *,
-    batched: bool | None = None,
+    module: Any, data: PyTree, likelihood: Any, prior: Any = None, *, batched: bool | None = None
 ) -> NetworkPosterior:
     """The posterior of the parameters of an Equinox or Flax NNX module.
 
     U = -log prior(weights) - sum over rows of log p(y_i | f(x_i; weights)). Parameters are the
     module's floating-point arrays; functions, integer arrays and sizes are structure. A position
-    is {"network": parameters}, with "log_noise" beside it where a Gaussian likelihood learns it;
+    is {"network": parameters}, and "log_noise" where a Gaussian likelihood learns it;
     `start` is the module's own, `module(position)` the module at a draw.
 
     Args:
@@ -144,8 +129,10 @@ def posterior(
             "likelihood must be one of network.likelihoods, such as Gaussian(0.1), not "
             f"{likelihood!r}."
         )
-    if not isinstance(data, Source) and not (isinstance(data, tuple | list) and len(data) == 2):
-        raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
+    if not isinstance(data, Source):
+        if not (isinstance(data, tuple | list) and len(data) == 2):
+            raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
+        data = tuple(data)
     network, parameters = take_apart(module, batched)
     paths = _paths(parameters)
     if isinstance(prior, ByPath):
@@ -153,14 +140,10 @@ def posterior(
     else:
         priors = [check_prior(Normal() if prior is None else prior)] * len(paths)
     start = {"network": parameters, **likelihood.start()}
-    made = NetworkPosterior(Program(network, likelihood, priors), _pair(data), start)
+    made = NetworkPosterior(Program(network, likelihood, priors), data, start)
     if not isinstance(data, Source):
         _check(made)
     return made
-
-
-def _pair(data: PyTree) -> PyTree:
-    return data if isinstance(data, Source) else tuple(data)
 
 
 def _check(posterior: NetworkPosterior) -> None:

@@ -1,13 +1,15 @@
-"""Predictions averaged while a chain runs, so that no weights are kept."""
+"""What many draws predict together, averaged while a chain runs: no weights are kept."""
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
+from jax.scipy.special import entr, ndtr
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import whole_number
@@ -15,24 +17,151 @@ from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
 from ergodax.network.posterior import NetworkPosterior
-from ergodax.network.prediction import Prediction
-from ergodax.network.sums import Sums, evaluate, no_draw, together, with_draw
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The average over draws of what a network predicts for n rows, as NumPy arrays.
+
+    Attributes:
+        count: draws averaged.
+        mean: probabilities of the classes, shape (n, classes); the probability of class 1,
+            shape (n,); or the mean of the targets, shape (n, ...).
+        spread: the variance of `mean`'s summands among draws, same shape: what the weights leave
+            open.
+        noise: the average variance of a target about a draw's mean; None for classes.
+        log_density: the log of the averaged density of each target, shape (n,): what the posterior
+            predictive says of it; None without targets.
+        draw_log_density: the average of the log densities, never larger; None without targets.
+        draw_entropy: the average entropy of a draw's probabilities, shape (n,); None for
+            regression.
+        below: the predictive probability of a smaller target, shape (n,), uniform where the
+            prediction is right; None for classes, vector targets and without targets.
+    """
+
+    count: int
+    mean: np.ndarray
+    spread: np.ndarray
+    noise: float | None
+    log_density: np.ndarray | None = None
+    draw_log_density: np.ndarray | None = None
+    draw_entropy: np.ndarray | None = None
+    below: np.ndarray | None = None
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variance of a target: spread and noise; for classes, of the indicator."""
+        if self.noise is not None:
+            return self.spread + self.noise
+        return self.mean * (1.0 - self.mean)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "Prediction":
+        """The prediction for some of the rows."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        arrays = {k: v[rows] for k, v in fields.items() if isinstance(v, np.ndarray)}
+        return dataclasses.replace(self, **arrays)
+
+
+class Averages(NamedTuple):
+    """What is averaged; a field is None where it means nothing."""
+
+    mean: Float[Array, "n ..."]  # of the outlook
+    noise: Float[Array, ""] | None  # the variance of a target
+    log_density: Float[Array, " n"] | None  # of each target
+    entropy: Float[Array, " n"] | None  # of the probabilities
+    below: Float[Array, " n"] | None  # the probability of a smaller target
+
+
+class Sums(NamedTuple):
+    """The averages so far."""
+
+    count: Int[Array, ""]  # draws
+    average: Averages  # of each quantity
+    squares: Float[Array, "n ..."]  # sum of squared deviations of the outlook's mean
+    log_density: Float[Array, " n"] | None  # log of the average density of each target
+
+
+def _evaluate(
+    posterior: NetworkPosterior, position: PyTree, rows: PyTree, targets: Array | None
+) -> Averages:
+    """What one draw predicts."""
+    program = posterior.program
+    outputs = program.network(position["network"], rows)
+    mean, noise = program.likelihood.outlook(position, outputs)
+    density = below = entropy = None
+    if targets is not None:
+        density = program.likelihood.log_density(position, outputs, targets)
+        if noise is not None and mean.ndim == 1:
+            apart = targets.reshape(mean.shape).astype(mean.dtype) - mean
+            below = ndtr(apart / jnp.sqrt(noise))
+    if noise is None:
+        entropy = jnp.sum(entr(mean), axis=1) if mean.ndim == 2 else entr(mean) + entr(1.0 - mean)
+    return Averages(mean, noise, density, entropy, below)
+
+
+def _no_draw(shapes: Averages) -> Sums:
+    """The sums of no draw yet."""
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    density = None if zeros.log_density is None else jnp.full_like(zeros.log_density, -jnp.inf)
+    return Sums(jnp.int32(0), zeros, jnp.zeros_like(zeros.mean), density)
+
+
+def _with_draw(sums: Sums, new: Averages) -> Sums:
+    """The sums with one draw more (Welford; log-sum-exp for the density)."""
+    count = sums.count + 1
+    share = 1.0 / count.astype(new.mean.dtype)
+    average = jax.tree.map(lambda a, x: a + share.astype(x.dtype) * (x - a), sums.average, new)
+    squares = sums.squares + (new.mean - sums.average.mean) * (new.mean - average.mean)
+    density = sums.log_density
+    if density is not None and new.log_density is not None:
+        # log of ((c - 1) old + new) / c
+        kept = density + jnp.log1p(-share)
+        density = jnp.logaddexp(kept, new.log_density + jnp.log(share))
+    return Sums(count, average, squares, density)
+
+
+def _together(sums: Sums) -> Prediction:
+    """The prediction of all chains, each counted by its draws; `sums` has a chain axis."""
+    count = np.asarray(sums.count, np.float64)
+    total = count.sum()
+    if total == 0:
+        raise ValueError(
+            "no draw was counted. Try more steps, a smaller `after` or `every`; of a cyclical "
+            "sampler only the sampling stage counts."
+        )
+
+    def pooled(values: Any) -> np.ndarray:
+        values = np.asarray(values, np.float64)
+        return np.tensordot(count / total, values, 1)
+
+    average = jax.tree.map(pooled, sums.average)
+    apart = np.asarray(sums.average.mean, np.float64) - average.mean[None]
+    between = np.tensordot(count, apart**2, 1)
+    squares = np.asarray(sums.squares, np.float64).sum(axis=0)
+    density = None
+    if sums.log_density is not None:
+        chains = np.asarray(sums.log_density, np.float64)
+        with np.errstate(divide="ignore"):
+            density = np.logaddexp.reduce(chains + np.log(count / total)[:, None], axis=0)
+    return Prediction(
+        count=int(total),
+        mean=average.mean,
+        spread=(squares + between) / max(total - 1.0, 1.0),
+        noise=None if average.noise is None else float(average.noise),
+        log_density=density,
+        draw_log_density=average.log_density,
+        draw_entropy=average.entropy,
+        below=average.below,
+    )
 
 
 class PredictingState(eqx.Module):
-    """The state of the kernel inside, and the averages.
+    """The state of the kernel inside, and the averages."""
 
-    Attributes:
-        inner: the state of the kernel that samples.
-        sums: of the predictions.
-        counted: draws whose turn could have come: after burn-in, in a sampling stage.
-        step: steps taken.
-    """
-
-    inner: Any
-    sums: Sums
-    counted: Int[Array, ""]
-    step: Int[Array, ""]
+    inner: Any  # the state of the kernel that samples
+    sums: Sums  # of the predictions
+    counted: Int[Array, ""]  # draws whose turn could have come: after burn-in, in a sampling stage
+    step: Int[Array, ""]  # steps taken
 
     @property
     def position(self) -> PyTree:
@@ -59,7 +188,7 @@ class Predicting(Kernel):
         """The first state; nothing is counted yet."""
         inner = self.kernel.init(key, position)
         shapes = jax.eval_shape(lambda p: self._evaluate(p), inner.position)
-        return PredictingState(inner, no_draw(shapes), jnp.int32(0), jnp.int32(0))
+        return PredictingState(inner, _no_draw(shapes), jnp.int32(0), jnp.int32(0))
 
     def step(self, key: PRNGKeyArray, state: PredictingState) -> tuple[PredictingState, Any]:
         """A step of the kernel inside; its position predicts if its turn has come."""
@@ -68,7 +197,7 @@ class Predicting(Kernel):
         counted = state.counted + counts.astype(jnp.int32)
         sums = when(
             counts & (counted % self.every == 0),
-            lambda: with_draw(state.sums, self._evaluate(inner.position)),
+            lambda: _with_draw(state.sums, self._evaluate(inner.position)),
             lambda: state.sums,
         )
         return PredictingState(inner, sums, counted, state.step + 1), info
@@ -79,10 +208,10 @@ class Predicting(Kernel):
         Args:
             samples: what `ex.sample` returned for this kernel, or a final state.
         """
-        return together(getattr(samples, "final_state", samples).sums)
+        return _together(getattr(samples, "final_state", samples).sums)
 
     def _evaluate(self, position: PyTree) -> Any:
-        return evaluate(self.posterior, tree.thaw(position), self.rows, self.targets)
+        return _evaluate(self.posterior, tree.thaw(position), self.rows, self.targets)
 
 
 def _samples(info: Any) -> Bool[Array, ""]:
@@ -156,7 +285,7 @@ def predict(
         ValueError: targets that do not fit.
     """
     rows, targets = _checked(posterior, rows, targets)
-    return together(_predict(posterior, tree.freeze(positions), rows, targets))
+    return _together(_predict(posterior, tree.freeze(positions), rows, targets))
 
 
 @eqx.filter_jit
@@ -164,11 +293,11 @@ def _predict(
     posterior: NetworkPosterior, positions: PyTree, rows: PyTree, targets: Array | None
 ) -> Sums:
     def evaluated(position: PyTree) -> Any:
-        return evaluate(posterior, tree.thaw(position), rows, targets)
+        return _evaluate(posterior, tree.thaw(position), rows, targets)
 
     first = jax.tree.map(lambda x: x[0], positions)
-    sums = no_draw(jax.eval_shape(evaluated, first))
-    sums, _ = lax.scan(lambda s, p: (with_draw(s, evaluated(p)), None), sums, positions)
+    sums = _no_draw(jax.eval_shape(evaluated, first))
+    sums, _ = lax.scan(lambda s, p: (_with_draw(s, evaluated(p)), None), sums, positions)
     return jax.tree.map(lambda x: x[None], sums)
 
 

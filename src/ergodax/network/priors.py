@@ -31,8 +31,12 @@ class Prior(eqx.Module):
 
     Attributes:
         scale: in units of w for f = 1.
-        location: the centre.
         fan_in: whether the scale is divided by the root of the number of inputs.
+        location: the centre.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: a number but the location that is not positive and finite.
     """
 
     scale: Float[Array, ""] = eqx.field(default=1.0, converter=positive("scale"))
@@ -40,12 +44,7 @@ class Prior(eqx.Module):
     location: Float[Array, ""] = eqx.field(default=0.0, converter=_location, kw_only=True)
 
     def log_density(self, values: Float[Array, "..."], inputs: int) -> Float[Array, ""]:
-        """The log density of an array, normalised, summed over its numbers.
-
-        Args:
-            values: the weights.
-            inputs: f, the number of inputs of each.
-        """
+        """The log density of an array of weights with f inputs, normalised, summed."""
         scale = tree.cast(self.scale, values) / math.sqrt(inputs if self.fan_in else 1)
         z = (values - tree.cast(self.location, values)) / scale
         return jnp.sum(self._log_standard(z)) - values.size * jnp.log(scale)
@@ -56,16 +55,7 @@ class Prior(eqx.Module):
 
 
 class Normal(Prior):
-    """A normal prior: weight decay, seen as a distribution.
-
-    Args:
-        scale: the standard deviation at one input.
-        fan_in: divide it by the root of the number of inputs.
-        location: the mean.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: a scale that is not positive and finite.
+    """A normal prior: weight decay, seen as a distribution; `scale` is the sd at one input.
 
     Reference:
         Neal, Bayesian learning for neural networks, 1996.
@@ -76,17 +66,7 @@ class Normal(Prior):
 
 
 class Laplace(Prior):
-    """A Laplace prior, exp(-|z|) / 2: its mode is sparse.
-
-    Args:
-        scale: the mean of |w| at one input.
-        fan_in: divide it by the root of the number of inputs.
-        location: the centre.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: a scale that is not positive and finite.
-    """
+    """A Laplace prior, exp(-|z|) / 2: its mode is sparse; `scale` is the mean of |w|."""
 
     def _log_standard(self, z: Array) -> Array:
         return -jnp.abs(z) - math.log(2.0)
@@ -95,15 +75,10 @@ class Laplace(Prior):
 class Student(Prior):
     """A Student t prior: a normal whose variance has an inverse gamma prior, marginalised.
 
-    Args:
-        scale: of the t at one input; its standard deviation is larger, or infinite.
-        degrees: of freedom; 1 is the Cauchy distribution.
-        fan_in: divide the scale by the root of the number of inputs.
-        location: the centre.
+    The standard deviation is larger than the scale, or infinite.
 
-    Raises:
-        TypeError: not a number.
-        ValueError: a scale or degrees that are not positive and finite.
+    Attributes:
+        degrees: of freedom; 1 is the Cauchy distribution.
     """
 
     degrees: Float[Array, ""] = eqx.field(default=3.0, converter=positive("degrees"))
@@ -123,15 +98,8 @@ class HorseshoeLike(Prior):
     K log(1 + 2 / z^2). Here the peak, infinite in both, is rounded off below the floor, where no
     sampler could follow it.
 
-    Args:
-        scale: the global scale at one input.
-        floor: where the peak ends, in scales.
-        fan_in: divide the scale by the root of the number of inputs.
-        location: the centre.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: a scale or floor that is not positive and finite.
+    Attributes:
+        floor: where the peak ends, in (global) scales.
 
     Reference:
         Carvalho, Polson and Scott, The horseshoe estimator for sparse signals, 2010; Bhadra,
@@ -182,20 +150,18 @@ class ByPath(eqx.Module):
     def assign(self, paths: list[str]) -> list[Prior]:
         """The prior of each path.
 
-        Args:
-            paths: of the arrays.
-
         Raises:
             ValueError: a pattern that matches none.
         """
         for pattern in self.order:
             if not fnmatch.filter(paths, pattern):
                 raise ValueError(f"the pattern {pattern!r} matches none of the paths {paths}.")
-        return [self._of(path) for path in paths]
-
-    def _of(self, path: str) -> Prior:
-        found = (self.patterns[p] for p in self.order if fnmatch.fnmatchcase(path, p))
-        return next(found, self.default)
+        return [
+            next(
+                (self.patterns[p] for p in self.order if fnmatch.fnmatchcase(path, p)), self.default
+            )
+            for path in paths
+        ]
 
 
 def check_prior(prior: Any) -> Any:

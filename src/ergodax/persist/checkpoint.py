@@ -1,16 +1,20 @@
-"""A tree of arrays in one file that is either whole or not there.
+"""Where a run stands, on disk: a file with a tree of arrays, and the folders of a run.
 
-The file holds the arrays' bytes after a JSON header, both under one SHA-256. It is written beside
-its place, flushed to the disk and renamed, so that a kill at any instant leaves the old file or the
-new one; the one before is kept, in case the disk damages the last. Loading runs no code: it fills
-the arrays of a tree that the program has made itself.
+The file is whole or not there. It holds the arrays' bytes after a JSON header, both under one
+SHA-256. It is written beside its place, flushed to the disk and renamed, so that a kill at any
+instant leaves the old file or the new one; the one before is kept, in case the disk damages the
+last. Loading runs no code: it fills the arrays of a tree that the program has made itself.
 """
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import math
 import os
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +23,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ergodax.errors import CheckpointError
+from ergodax.errors import CheckpointError, StorageError
+from ergodax.persist import draws
 
+FILE, DRAWS = "checkpoint", "draws.zarr"  # in the folder of checkpoints
 MAGIC = b"ergodax-checkpoint-1\n"
 DIGEST = 64  # characters
 PREVIOUS = ".previous"
 
 
 def save(path: str | Path, tree: PyTree, facts: dict[str, Any]) -> Path:
-    """Write a tree and what there is to say of it; the file that was there becomes the previous.
+    """Write a tree of arrays, keys among them, and JSON values by name; return the path.
 
-    Args:
-        path: the file.
-        tree: of arrays, keys among them.
-        facts: JSON values by name.
-
-    Returns:
-        The path.
-
-    Raises:
-        OSError: the disk is full, or the folder can't be written.
+    The file that was there becomes the previous. An OSError says that the disk is full, or that the
+    folder can't be written.
     """
     path = Path(path)
     leaves, pieces = [], []
@@ -51,7 +49,7 @@ def save(path: str | Path, tree: PyTree, facts: dict[str, Any]) -> Path:
     body = b"".join([len(header).to_bytes(8, "big"), header, *pieces])
     digest = hashlib.sha256(body).hexdigest().encode()
     if path.exists():
-        os.replace(path, path.with_name(path.name + PREVIOUS))
+        os.replace(path, _previous(path))
     write_atomically(path, MAGIC + digest + body)
     return path
 
@@ -59,12 +57,7 @@ def save(path: str | Path, tree: PyTree, facts: dict[str, Any]) -> Path:
 def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """Read what `save` wrote, or the previous file where the last one is damaged.
 
-    Args:
-        path: the file.
-        like: a tree of the same structure; its arrays may be `jax.ShapeDtypeStruct`.
-
-    Returns:
-        The tree and the facts.
+    It is a tree like `like`, whose arrays may be `jax.ShapeDtypeStruct`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -102,7 +95,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         CheckpointError: both are damaged.
     """
     path = Path(path)
-    previous = path.with_name(path.name + PREVIOUS)
+    previous = _previous(path)
     try:
         return _read(path)
     except (CheckpointError, FileNotFoundError) as error:
@@ -160,3 +153,201 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where a run is kept on disk, for `sample(checkpoint=)`.
+
+    `Checkpoint("run")` keeps the state of the run and its draws in the folder `run`. With
+    `resume=True` the same call goes on with the run that is there, to the same draws that it would
+    have made uninterrupted, or begins one if there is none; num_steps may be more than it was.
+    `Checkpoint(store="draws")` keeps the draws alone: they outlive a kill, but the run can't be
+    resumed.
+
+    Args:
+        folder: for the state of the run, and for its draws where `store` is not given.
+        every: seconds between two times of saving draws and state.
+        store: a folder for the draws (Zarr), which go there as they come; `Samples.load` reads it
+            at any time, after a kill as well.
+        resume: go on with the run in `folder`, if there is one.
+
+    Raises:
+        TypeError: a folder that is not a path, or `every` not a number.
+        ValueError: no folder at all, `resume` without `folder`, or `every` not positive.
+    """
+
+    folder: str | Path | None = None
+    _: dataclasses.KW_ONLY
+    every: float = 10.0
+    store: str | Path | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        for name, path in (("folder", self.folder), ("store", self.store)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise TypeError(f"{name} must be a path, not {path!r}. Try folder='run'.")
+        if self.folder is None and self.store is None:
+            raise ValueError("Checkpoint needs a folder, or store=, the folder of the draws alone.")
+        if self.resume and self.folder is None:
+            raise ValueError("resume=True needs folder=, that of the run to go on with.")
+        if isinstance(self.every, bool) or not isinstance(self.every, int | float):
+            raise TypeError(f"every must be a number of seconds, not {self.every!r}. Try 10.")
+        if not self.every > 0:
+            raise ValueError(f"every must be positive, not {self.every!r}. Try 10.")
+
+
+class Checkpointer:
+    """The folders of one run.
+
+    Args:
+        given: what is to be kept, or None.
+        part: the folder, inside of these, of one of several processes; empty for the only one.
+
+    Raises:
+        TypeError: not a Checkpoint.
+        CheckpointError: there is a run already and resume is False, or it is one of more or fewer
+            processes.
+    """
+
+    def __init__(self, given: Any, part: str = "") -> None:
+        if isinstance(given, str | os.PathLike):
+            path = os.fspath(given)
+            raise TypeError(
+                f"checkpoint must be an ex.Checkpoint, not {given!r}. Try "
+                f"checkpoint=ex.Checkpoint({path!r}), or ex.Checkpoint({path!r}, resume=True)."
+            )
+        if not isinstance(given, Checkpoint | None):
+            raise TypeError(f"checkpoint must be an ex.Checkpoint, not {given!r}.")
+        folder, store = (given.folder, given.store) if given is not None else (None, None)
+        self.resume = given is not None and given.resume
+        self.every = given.every if given is not None else math.inf
+        for place, own in ((folder, FILE), (store, "zarr.json")):
+            if place is not None:
+                _check_parts(Path(place), own, part)
+        self.file = None if folder is None else Path(folder) / part / FILE
+        if store is None and folder is not None:
+            store = Path(folder) / DRAWS
+        self.draws = None if store is None else Path(store) / part
+        self.saved = time.monotonic()
+        there = [path for path in (self.file, self.draws) if path is not None and path.exists()]
+        if there and not self.resume:
+            advice = "pass resume=True to go on with it, or " if self.file is not None else ""
+            raise CheckpointError(
+                f"{there[0]} is there already; {advice}choose another folder, or remove it."
+            )
+
+    @property
+    def kinds(self) -> str:
+        """What is kept, in a word: the same in all processes."""
+        return f"store {self.draws is not None}, checkpoint {self.file is not None}, {self.resume}"
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is kept."""
+        return self.draws is not None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether there is a run to go on with."""
+        if not self.resume or self.file is None:
+            return False
+        return self.file.exists() or _previous(self.file).exists()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self.active and time.monotonic() - self.saved > self.every
+
+    def settle(self, common: Callable[[list[int]], int | None]) -> None:
+        """Where several processes resume, let the last checkpoint be one that all of them have.
+
+        A process can be killed when others have written theirs and it has not. `common` finds the
+        latest step that all have, from those at which this one has saved.
+        """
+        if not self.resume or self.file is None:
+            return
+        previous, steps = _previous(self.file), {}
+        for path in (previous, self.file):
+            with contextlib.suppress(OSError, CheckpointError):
+                steps[read(path)[0]["done"]] = path
+        latest = common(list(steps))
+        if latest is None:
+            for path in (previous, self.file):
+                path.unlink(missing_ok=True)
+        elif steps[latest] == previous:
+            previous.replace(self.file)
+
+    def open(self, row: PyTree) -> draws.DrawStore | None:
+        """The store of draws like `row`, (collected, info) of all chains; made if not there.
+
+        Raises:
+            StorageError: the folder can't be made.
+            CheckpointError: draws without a checkpoint, which can't be gone on with.
+        """
+        if self.draws is None:
+            return None
+        if self.draws.exists():
+            found = draws.DrawStore(self.draws, writable=True)
+            if found.draws and not self.resumes:
+                raise CheckpointError(
+                    f"{self.draws} has {found.draws} draws, but there is no checkpoint to go on "
+                    "from. Move them elsewhere and begin again."
+                )
+            return found
+        try:
+            return draws.create(self.draws, row)
+        except OSError as error:
+            raise StorageError(
+                f"the draws can't be written to {self.draws}: {error}. Choose a folder that can be "
+                "written and has room."
+            ) from error
+
+    def write(self, states: PyTree, done: int, made: int, identity: dict[str, str]) -> None:
+        """Write the checkpoint, where there is to be one."""
+        self.saved = time.monotonic()
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            facts = {"done": done, "made": made, "fingerprint": identity, "jax": jax.__version__}
+            save(self.file, states, facts)
+
+    def load(self, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
+        """The states of the checkpoint and its facts."""
+        assert self.file is not None
+        return load(self.file, like)
+
+    def facts(self) -> dict[str, Any]:
+        """The facts of the checkpoint alone."""
+        assert self.file is not None
+        return read(self.file)[0]
+
+    def where(self) -> str:
+        """Where the draws are, for a message."""
+        return f"in {self.draws}" if self.draws is not None else "in this error's .samples"
+
+    def how_to_go_on(self) -> str:
+        """What to do after an interruption, for a message."""
+        if self.file is None:
+            return ""
+        return " The same call with ex.Checkpoint(..., resume=True) goes on from here."
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(path.name + PREVIOUS)
+
+
+def _check_parts(folder: Path, own: str, part: str) -> None:
+    """Refuse the folder of a run of more, fewer or otherwise divided processes.
+
+    `own` is what a single process has in it, `part` the name of this process's folder in it.
+    """
+    parts = sorted(path.name for path in folder.glob("process-*"))
+    mine = [name for name in parts if name.partition(".")[0] == part.partition(".")[0]]
+    if (part and (folder / own).exists()) or (parts and not part) or mine not in ([], [part]):
+        raise CheckpointError(
+            f"{folder} has the run of {len(parts) or 'one'} processes"
+            f"{', among them ' + (mine or parts)[0] if parts else ''}, which can't be gone on with "
+            f"by {part or 'a single one'}. Start as many processes with as many chains, or choose "
+            "another folder."
+        )

@@ -1,8 +1,9 @@
-"""Draws on disk as they come: a Zarr group that ArviZ and xarray read, and that survives a kill.
+"""The draws of a run: a buffer on the device, and a Zarr group that they go to as they come.
 
-Each variable is an array (chain, draw, ...) in uncompressed chunks with a checksum. The number of
-draws that all arrays have in full is an attribute of the group, raised after the arrays are
-written, so whatever instant a run is killed at, the draws that it counts are there and whole.
+ArviZ and xarray read the group, and it survives a kill. Each variable is an array (chain, draw,
+...) in uncompressed chunks with a checksum. The number of draws that all arrays have in full is an
+attribute of the group, raised after the arrays are written, so whatever instant a run is killed at,
+the draws that it counts are there and whole.
 """
 
 import json
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.data.prefetch import Place
 from ergodax.errors import CheckpointError
 from ergodax.persist import npz
 
@@ -25,6 +27,8 @@ CHUNK_BYTES = 2**22
 MOST_DRAWS = 4096  # of a chunk
 # Of the folder of one of several processes, inside the one of their run.
 NAME = re.compile(r"process-(\d+)\.chains-(\d+)-(\d+)-of-(\d+)")
+ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
+BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
 class DrawStore:
@@ -58,14 +62,7 @@ class DrawStore:
             raise CheckpointError(f"{path} is not a store of draws: {error}") from error
 
     def append(self, rows: PyTree) -> None:
-        """Add draws.
-
-        Args:
-            rows: (collected, info), leaves of shape (chains, new draws, ...).
-
-        Raises:
-            OSError: the disk is full, or the folder can't be written.
-        """
+        """Add draws: (collected, info), leaves of shape (chains, new draws, ...)."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(rows)]
         first, end = self.draws, self.draws + leaves[0].shape[1]
         for name, array, new in zip(self.names, self.arrays, leaves, strict=True):
@@ -125,15 +122,7 @@ class DrawStore:
 
 
 def create(path: str | Path, row: PyTree) -> DrawStore:
-    """Make the folder for draws like `row`.
-
-    Args:
-        path: the folder, which must not exist.
-        row: (collected, info) of one draw of all chains, leaves of shape (chains, ...).
-
-    Raises:
-        OSError: the folder can't be made.
-    """
+    """Make the folder for draws like `row`, which is (collected, info) of all chains."""
     import zarr
     from zarr.codecs import Crc32cCodec
 
@@ -195,14 +184,7 @@ def _axes(name: str, count: int) -> list[str]:
 
 
 def name_of(process: int, first: int, end: int, num_chains: int) -> str:
-    """The folder of one process.
-
-    Args:
-        process: its number.
-        first: its first chain.
-        end: the chain after its last.
-        num_chains: of all processes.
-    """
+    """The folder of one process, whose chains are [first, end)."""
     return f"process-{process}.chains-{first}-{end}-of-{num_chains}"
 
 
@@ -236,3 +218,93 @@ def _joined(draws: int, *parts: Any) -> Any:
     if not isinstance(parts[0], np.ndarray):
         return parts[0]
     return np.concatenate([part[:, :draws] for part in parts])
+
+
+class DrawBuffer:
+    """The draws so far.
+
+    Args:
+        where: the run lives, which has the buffer.
+        row: (collected, info) of one draw of this process's chains, leaves of shape (chains, ...).
+        num_draws: how many there will be.
+        store: where they go, or None to keep them in memory.
+
+    Attributes:
+        buffer: leaves (chains, rows, ...); the compiled loop fills it.
+        filled: rows of it that hold draws which are nowhere else.
+        made: draws in all.
+    """
+
+    def __init__(self, where: Place, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
+        self.where, self.row, self.store = where, row, store
+        size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
+        # A power of two, and not a small one where that is cheap, so that runs of different
+        # lengths share a compiled program.
+        cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
+        most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
+        self.capacity = 2 ** int(np.log2(most))
+        self.buffer = where.buffer(row, self.capacity)
+        self.filled = 0
+        self.made = 0 if store is None else store.draws
+        in_memory = store is None and num_draws > self.capacity
+        self.host = None
+        if in_memory:
+            empty = lambda x: np.empty((x.shape[0], num_draws, *x.shape[1:]), x.dtype)  # noqa: E731
+            self.host = jax.tree.map(empty, row)
+
+    @property
+    def room(self) -> int:
+        """Rows of the buffer that are free."""
+        return self.capacity - self.filled
+
+    def add(self, count: int) -> None:
+        """Count rows that have been written into the buffer."""
+        self.filled += count
+        self.made += count
+
+    def flush(self) -> None:
+        """Bring the buffer's rows to the host's memory or to the store.
+
+        Where the store can't be written they stay in the buffer.
+        """
+        if not self.filled or (self.store is None and self.host is None):
+            return
+        rows = self._left()
+        if self.store is not None:
+            self.store.append(rows)
+        else:
+            begin = self.made - self.filled
+            jax.tree.map(lambda h, new: _put(h, begin, new), self.host, rows)
+        self.buffer, self.filled = self.where.buffer(self.row, self.capacity), 0
+
+    def drawn(self) -> tuple[PyTree, PyTree]:
+        """What `collect` made of the positions, and the Info, of all draws.
+
+        Draws that could not be written to the store are among them.
+        """
+        left = self._left()
+        if self.store is not None:
+            content = self.store.read()
+            stored = (content["position"], content["info"])
+            if not self.filled:
+                return stored
+            position, info = left
+            return jax.tree.map(_appended, stored, (tree.thaw(position), info))
+        if self.host is not None:
+            self.flush()
+            left = jax.tree.map(lambda x: x[:, : self.made], self.host)
+        position, info = left
+        return tree.thaw(position), info
+
+    def _left(self) -> PyTree:
+        """The buffer's rows on the host."""
+        mine = self.where.mine(self.buffer)
+        return jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], mine)
+
+
+def _put(host: np.ndarray, begin: int, new: np.ndarray) -> None:
+    host[:, begin : begin + new.shape[1]] = new
+
+
+def _appended(stored: Any, new: Any) -> Any:
+    return np.concatenate([stored, new], axis=1) if isinstance(stored, np.ndarray) else stored

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,19 +20,14 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fingerprint(
-    kernel: Any, collect: Callable | None, keys: Any, states: PyTree, **counts: int
+    kernel: Any, collect: Callable | None, keys: PyTree, states: PyTree, **counts: int
 ) -> dict[str, str]:
     """Digests of all that the draws depend on.
 
     The model is told by the traced program of one step, which contains every function it calls,
     and by the constants that were caught in it; the data and the settings by the kernel's arrays.
 
-    Args:
-        kernel: the kernel.
-        collect: the function of a position that is stored; None for the position itself.
-        keys: of the chains.
-        states: the first ones, with a leading chain axis.
-        counts: numbers by name that must not change.
+    Keys and first states have a leading chain axis; counts are numbers that must not change.
     """
     parts = {name: str(value) for name, value in counts.items()}
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
@@ -47,24 +43,18 @@ def fingerprint(
         parts[f"constant {k} of the program (an array that a function of yours uses)"] = _array(
             constant
         )
-    parts |= _leaves(eqx.filter(kernel, eqx.is_array), "kernel")
-    parts |= _leaves(keys, "key") | _leaves(states.position, "position")
+    parts |= digests(kernel, "kernel") | digests(keys, "key") | digests(states.position, "position")
     for k, block in enumerate(blocks_of(states)):
         facts = block.source.facts()
         parts |= {f"data {k}: {name}": str(value) for name, value in facts.items()}
     return parts
 
 
-def compare(now: dict[str, str], then: dict[str, str], where: Any) -> None:
+def compare(now: dict[str, str], then: dict[str, str], where: Path | None) -> None:
     """Refuse to go on with a run that is not the one that was begun.
 
-    Args:
-        now: the fingerprint of this run.
-        then: that of the stored one.
-        where: the checkpoint, for the message.
-
     Raises:
-        CheckpointError: they differ; it says in what.
+        CheckpointError: this fingerprint and that of the checkpoint differ; it says in what.
     """
     changed = [name for name in now if now[name] != then.get(name)]
     changed += [name for name in then if name not in now]
@@ -82,8 +72,9 @@ def _values(name: str, now: dict[str, str], then: dict[str, str]) -> str:
     return f" ({old} then, {new} now)" if max(len(old), len(new)) <= 20 else ""
 
 
-def _leaves(tree: PyTree, name: str) -> dict[str, str]:
-    paths = jax.tree_util.tree_leaves_with_path(tree)
+def digests(tree: PyTree, name: str) -> dict[str, str]:
+    """Of the arrays in a tree, by their paths after the name; single numbers as they are."""
+    paths = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
     return {name + jax.tree_util.keystr(path): _array(leaf) for path, leaf in paths}
 
 

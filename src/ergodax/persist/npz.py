@@ -8,6 +8,7 @@ nothing but those. Classes of other libraries are stored as dicts of their field
 import dataclasses
 import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,7 @@ FORMAT = "ergodax-samples-1"
 
 
 def save(path: str | Path, content: dict[str, Any]) -> Path:
-    """Write a tree.
-
-    Args:
-        path: the file; .npz is added where there is no suffix.
-        content: the tree.
-
-    Returns:
-        The path written.
-    """
+    """Write a tree; return the path, to which .npz is added where there is no such suffix."""
     target = Path(path)
     if target.suffix != ".npz":
         target = target.with_name(target.name + ".npz")
@@ -91,19 +84,18 @@ def encode(node: Any, arrays: list[np.ndarray]) -> Any:
     }
 
 
-def decode(node: dict[str, Any], archive: Any) -> Any:
-    """The tree of a structure.
-
-    Args:
-        node: what `encode` returned.
-        archive: the arrays by "array_0", "array_1", ...
+def decode(node: dict[str, Any], archive: Mapping[str, np.ndarray]) -> Any:
+    """The tree of a structure that `encode` made, with its arrays by "array_0", "array_1", ...
 
     Raises:
         ValueError: not a structure.
     """
     match node:
         case {"array": index}:
-            return _array(archive, f"array_{index}")
+            found = archive[f"array_{index}"]
+            if not isinstance(found, np.ndarray):  # NumPy hands out raw what begins like none
+                raise ValueError(f"array {index} is damaged")
+            return found
         case {"key": data}:
             return jax.random.wrap_key_data(decode(data, archive))
         case {"value": value}:
@@ -119,13 +111,6 @@ def decode(node: dict[str, Any], archive: Any) -> Any:
         case {"module": str(name), "fields": fields}:
             return _module(name, {key: decode(value, archive) for key, value in fields})
     raise ValueError(f"unknown node {sorted(node)}")
-
-
-def _array(archive: Any, name: str) -> np.ndarray:
-    found = archive[name]
-    if not isinstance(found, np.ndarray):  # what does not begin like an array NumPy hands out raw
-        raise ValueError(f"{name} is damaged")
-    return found
 
 
 def _module(name: str, fields: dict[str, Any]) -> Any:

@@ -29,23 +29,11 @@ def compensated_noise(
     temperature: Float[Array, ""],
     normal: dict[str, PyTree],
 ) -> Noise:
-    """Draw N(0, h (2 T D - h P V P^T)) by its structure.
+    """Draw N(0, h (2 T D - h P V P^T)) by its structure; and was no variance negative?
 
-    Where the gradient enters one variable through scalars or diagonals, the cost is that of
-    the covariance's structure: O(d) for a number or a diagonal, O(k^2 d) for rank k. Anything
-    else is made one matrix over all the variables that the gradient enters: for small ones.
-
-    Args:
-        diffusion: the blocks of D by variable.
-        columns: the blocks of P by variable.
-        covariance: V, of the gradient estimate.
-        step_size: h.
-        temperature: T.
-        normal: standard normal numbers like each block of D.
-
-    Returns:
-        The noise by variable, with negative variances clipped at zero, and whether none was
-        negative.
+    Negative variances are clipped at zero. Where the gradient enters one variable through scalars
+    or diagonals, the cost is that of V's structure: O(d) for a number or a diagonal, O(k^2 d) for
+    rank k. Anything else is made one matrix over all the variables that the gradient enters.
 
     Raises:
         ValueError: the gradient enters a variable that has no diffusion.

@@ -11,13 +11,25 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.graph import traced
-from ergodax.recipe.divergence import block_divergence
+from ergodax.graph import depends_on, traced
 from ergodax.recipe.operators import Operator, as_operator
-from ergodax.recipe.scheduled import at_step
+from ergodax.schedule import Schedule
+
+
+class Scheduled(eqx.Module):
+    """A part of a recipe that depends on the step: a schedule, or that multiple of an operator."""
+
+    schedule: Schedule
+    operator: Operator | None = None
+
+    def at(self, step: Int[Array, ""]) -> Float[Array, ""] | Operator:
+        """The number, or the operator, at this step."""
+        value = self.schedule(step)
+        return value if self.operator is None else self.operator.scaled(value)
+
 
 Variables = dict[str, PyTree]  # {"position": ..., "momentum": ..., ...}, the whole state z
 Block = tuple[str, str, float, Callable[[Variables], Operator]]
@@ -53,7 +65,9 @@ class Recipe(eqx.Module):
             By default it is found by differentiation. Nothing checks what is given here but
             `verify.recipe`.
 
-    Example, underdamped Langevin dynamics with friction 2:
+    Example:
+        Underdamped Langevin dynamics with friction 2.
+
         >>> import ergodax as ex
         >>> recipe = ex.Recipe(
         ...     auxiliary=lambda key, x: {"momentum": ex.normal_like(key, x)},
@@ -71,15 +85,17 @@ class Recipe(eqx.Module):
 
     def at(self, step: Any) -> "Recipe":
         """The recipe at a step, where a part of it (a friction, say) is a schedule."""
-        return at_step(self, jnp.asarray(step, jnp.int32))
+        count = jnp.asarray(step, jnp.int32)
+
+        def known(x: Any) -> Any:
+            return x.at(count) if isinstance(x, Scheduled) else x
+
+        return jax.tree.map(known, self, is_leaf=lambda x: isinstance(x, Scheduled))
 
     def traced(self, z: Variables) -> "Recipe":
         """The same recipe, each of whose functions has been called once and is not called again.
 
         A step evaluates and differentiates D, Q and the energy several times.
-
-        Args:
-            z: a state like those where the recipe will be evaluated.
         """
 
         def items(blocks: Callable[[Variables], dict]) -> Callable[[Variables], dict]:
@@ -143,12 +159,7 @@ class Recipe(eqx.Module):
         return full
 
     def drift(self, z: Variables, gradient: Variables) -> Variables:
-        """-(D + Q) grad H, without Gamma.
-
-        Args:
-            z: the state.
-            gradient: grad H by variable, from `gradient`.
-        """
+        """-(D + Q) grad H, without Gamma."""
         drift: dict[str, PyTree] = {}
         for name, operator in self.diffusion_at(z).items():
             _accumulate(drift, name, -1.0, operator.mv(gradient[name]))
@@ -159,10 +170,6 @@ class Recipe(eqx.Module):
     def correction(self, z: Variables, key: PRNGKeyArray) -> Variables:
         """Gamma = div(D + Q), with an entry for those variables only where it is not zero.
 
-        Args:
-            z: the state.
-            key: for the Rademacher probes, where a block needs one.
-
         Raises:
             ValueError: a closed form for a variable that does not exist.
         """
@@ -170,7 +177,7 @@ class Recipe(eqx.Module):
             closed = self.gamma(z)
             _check_names("gamma", closed, z)
             return closed
-        blocks = [(name, name, 1.0, _pick(self.diffusion_at, name)) for name in self.diffusion(z)]
+        blocks = [(name, name, 1.0, self._diffusion_field(name)) for name in self.diffusion(z)]
         gamma: dict[str, PyTree] = {}
         for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):
 
@@ -182,11 +189,23 @@ class Recipe(eqx.Module):
                 _accumulate(gamma, row, sign, part)
         return gamma
 
+    def _diffusion_field(self, name: str) -> Callable[[Variables], Operator]:
+        return lambda z: self.diffusion_at(z)[name]
 
-def _pick(
-    blocks: Callable[[Variables], dict[str, Operator]], name: str
-) -> Callable[[Variables], Operator]:
-    return lambda z: blocks(z)[name]
+
+def block_divergence(
+    field: Callable[[PyTree], Operator], at: PyTree, key: PRNGKeyArray
+) -> PyTree | None:
+    """The divergence of one block in the variable of its columns; None where it is zero.
+
+    Whether the block depends on that variable is read off its graph, so that constant blocks cost
+    nothing at run time.
+    """
+    if not depends_on(field, at):
+        return None
+    # The class of the operator is known from the trace alone; nothing is computed here.
+    kind = type(eqx.filter_eval_shape(field, at))
+    return kind.divergence(field, at, key)
 
 
 def _accumulate(total: Variables, name: str, sign: float, part: PyTree) -> None:

@@ -13,6 +13,14 @@ ERROR = (
     "error: one Monte Carlo standard error plus the estimated bias, of the mean or of the sd, "
     "whichever is larger, in posterior sd"
 )
+CALIBRATION = (
+    "Calibration on the held-out rows: predicted probability and observed frequency with its 95 % "
+    "interval, and the number of rows."
+)
+AGREEMENT = (
+    "Every component compared with the reference; bars are two Monte Carlo standard errors of the "
+    "difference."
+)
 ROWS = 40  # components in the terminal
 DIGITS = {"mean": ".4g", "sd": ".4g", "error": ".2g", "ess": ",.0f", "r_hat": ".4f"}
 PANELS = 9  # components in the pictures
@@ -39,10 +47,9 @@ def decisions(fit: Fit) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["question", "chosen", "because"])
 
 
-def predictions(fit: Fit) -> pd.DataFrame | None:
-    """Scores on the held-out rows, a column each for the answer and the reference; or None."""
-    if fit.held_out is None:
-        return None
+def predictions(fit: Fit) -> pd.DataFrame:
+    """Scores on the held-out rows, a column each for the answer and the reference."""
+    assert fit.held_out is not None
     columns = {"infer": fit.held_out.scores}
     if fit.reference is not None and fit.reference.held_out is not None:
         columns["reference"] = fit.reference.held_out.scores
@@ -93,16 +100,7 @@ def facts(fit: Fit) -> dict[str, Any]:
 
 
 def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
-    """Write draws.nc, summary.csv, account.txt, facts.json and report.html.
-
-    Args:
-        fit: what was found.
-        folder: made if it does not exist.
-        title: of the report.
-
-    Returns:
-        The paths by name.
-    """
+    """Write draws.nc, summary.csv, account.txt, facts.json and report.html."""
     folder.mkdir(parents=True, exist_ok=True)
     names = {"draws": "draws.nc", "summary": "summary.csv", "account": "account.txt",
              "facts": "facts.json", "report": "report.html"}  # fmt: skip
@@ -114,49 +112,40 @@ def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
     lines = [str(fit.result), ERROR, *fit.model.meaning, *compared(fit)]
     paths["account"].write_text("\n".join(lines) + "\n", encoding="utf-8")
     page.write_facts(paths["facts"], facts(fit))
-    page.write(paths["report"], title, sections(fit))
+    page.write(paths["report"], title, _sections(fit))
     return paths
 
 
-def sections(fit: Fit) -> list[tuple[str, str]]:
-    """The report's sections: verdict, table, predictions, reference, pictures, decisions."""
+def _sections(fit: Fit) -> list[page.Section]:
+    """Verdict, table, predictions, reference, pictures, decisions."""
     result, table = fit.result, fit.result.table
     shown = pictures.furthest(table, PANELS)
     names = [str(table.index[k]) for k in shown]
-    draws = _columns(result.samples.position)[..., shown]
+    draws, other = _columns(result.samples.position)[..., shown], None
     thin = max(1, draws.shape[1] // POINTS)
     which = "the components furthest from zero" if len(table) > PANELS else "each component"
-    seconds = {name: f"{value:.1f} s" for name, value in result.account.seconds.items()}
-    other, caption = None, f"Draws of {which}."
-    parts = [
-        ("Verdict", page.sentences_list([result.verdict(), ERROR])),
-        ("Posterior", page.sentences_list([*fit.model.meaning]) + page.data_frame(table)),
+    caption = f"Draws of {which}."
+    parts: list[page.Section] = [
+        ("Verdict", [[result.verdict(), ERROR]]),
+        ("Posterior", [[*fit.model.meaning], page.with_names(table)]),
     ]
-    scores = predictions(fit)
-    if scores is not None and fit.held_out is not None:
-        calibrated = page.picture(
-            pictures.calibration(fit.held_out.calibration),
-            "Calibration on the held-out rows: predicted probability and observed frequency with "
-            "its 95 % interval, and the number of rows.",
-        )
-        parts.append(("Held-out rows", page.text_table(scores) + calibrated))
+    if fit.held_out is not None:
+        calibration = pictures.reliability(fit.held_out.calibration)
+        parts.append(("Held-out rows", [predictions(fit), (calibration, CALIBRATION)]))
     if fit.reference is not None:
         other = _columns(fit.reference.samples.position)[..., shown]
         caption = f"Draws of {which}; filled: infer, outline: the reference."
-        agreement = page.picture(
-            pictures.agreement(fit.reference.comparison.table),
-            "Every component compared with the reference; bars are two Monte Carlo standard errors "
-            "of the difference.",
-        )
-        told = page.sentences_list(compared(fit))
-        parts.append(("Compared with the full-gradient reference", told + agreement))
-    traces = pictures.traces(draws[:, ::thin], names, thin)
+        agreement = pictures.agreement(fit.reference.comparison.table), AGREEMENT
+        parts.append(("Compared with the full-gradient reference", [compared(fit), agreement]))
+    marginals = pictures.marginals(draws, names, other), caption
+    paths = f"Paths of {which}, a colour for each chain."
+    seconds = {name: f"{value:.1f} s" for name, value in result.account.seconds.items()}
     return [
         *parts,
-        ("Marginals", page.picture(pictures.marginals(draws, names, other), caption)),
-        ("Traces", page.picture(traces, f"Paths of {which}, a colour for each chain.")),
-        ("What was decided, and why", page.text_table(decisions(fit))),
-        ("Seconds", page.key_values(dict(seconds))),
+        ("Marginals", [marginals]),
+        ("Traces", [(pictures.traces(draws[:, ::thin], names, thin), paths)]),
+        ("What was decided, and why", [decisions(fit)]),
+        ("Seconds", [seconds]),
     ]
 
 

@@ -7,63 +7,26 @@ import numpy as np
 import pandas as pd
 
 from ergodax.report import page
-from ergodax.report.page import sentences_list
-from ergodax.verify import KernelReport, Report, bias
-
-VARIABLES = 12  # of the worst point that are shown
-Texts = dict[str, pd.DataFrame]  # by title
+from ergodax.verify import KernelReport, Report
 
 
 class Found(NamedTuple):
-    """What a verification tells.
+    """What a verification tells."""
 
-    Attributes:
-        title: what was verified, on what.
-        ok: proved, or consistent.
-        sentences: the verdict and what belongs to it.
-        texts: tables by title.
-        facts: everything that is a number, for JSON.
-    """
-
-    title: str
-    ok: bool
-    sentences: list[str]
-    texts: Texts
-    facts: dict[str, Any]
+    title: str  # what was verified, on what
+    ok: bool  # proved, or consistent
+    sentences: list[str]  # the verdict and what belongs to it
+    texts: dict[str, pd.DataFrame]  # tables by title
+    facts: dict[str, Any]  # everything that is a number, for JSON
 
 
 def of_recipe(report: Report, title: str, settings: dict[str, Any]) -> Found:
-    """What `verify.recipe` found.
-
-    Args:
-        report: printed, it says the same.
-        title: what was verified, on what.
-        settings: what was verified, for the facts.
-    """
-    lines = [line.strip() for line in str(report).splitlines()]
-    sentences = [lines[0], *(line for line in lines[1:] if line.startswith("fault: "))]
-    facts = settings | recipe_facts(report)
-    return Found(title, report.ok, sentences, recipe_texts(report), facts)
-
-
-def of_kernel(report: KernelReport, title: str, settings: dict[str, Any]) -> Found:
-    """What `verify.kernel` found.
-
-    Args:
-        report: printed, it says the same.
-        title: what was verified, on what.
-        settings: what was verified, for the facts.
-    """
-    facts = settings | kernel_facts(report)
-    return Found(title, report.ok, [report.verdict], kernel_texts(report), facts)
-
-
-def recipe_texts(report: Report) -> Texts:
-    """The evidence; where it is refuted, where most and what would mend the drift."""
-    texts = {"What was found": pd.DataFrame(_evidence(report), columns=["question", "found"])}
+    """What `verify.recipe` found: as the report says it, and the corrections that were tried."""
+    verdict, *lines = (line.strip() for line in str(report).splitlines())
+    faults = [line for line in lines if line.startswith("fault: ")]
+    rows = [line.partition(": ")[::2] for line in lines if line not in faults]
+    texts = {"What was found": pd.DataFrame(rows, columns=["question", "found"])}
     if not report.invariant:
-        where = [(name, f"{value:.6g}") for name, value in list(report.worst.items())[:VARIABLES]]
-        texts["Where it fails most"] = pd.DataFrame(where, columns=["variable", "value"])
         texts["Changes of the drift that were tried"] = pd.DataFrame(
             {
                 "change": [remedy.name.rstrip(",") for remedy in report.remedies],
@@ -72,42 +35,35 @@ def recipe_texts(report: Report) -> Texts:
                 "helps": ["yes" if r.left <= report.tolerance else "no" for r in report.remedies],
             }
         )
-    return texts
+    return Found(title, report.ok, [verdict, *faults], texts, settings | _recipe_facts(report))
 
 
-def _evidence(report: Report) -> list[tuple[str, str]]:
-    worst = int(np.argmax(report.relative))
-    failing = int(np.sum(report.relative > report.tolerance))
-    if report.psd:
-        kind = "symmetric, positive semidefinite"
-    else:
-        symmetric = report.asymmetry <= report.tolerance
-        kind = "NOT positive semidefinite" if symmetric else "NOT symmetric"
-    rows = [
-        ("residual div J / pi, largest", f"{abs(report.residual[worst]):.2g}"),
-        ("relative to the terms that cancel in it", f"{report.relative[worst]:.2g}"),
-        ("points at which it fails", f"{failing} of {len(report.points)}"),
-        ("D", f"{kind} (least eigenvalue {report.least_eigenvalue:.2g})"),
-    ]
-    if report.skew is not None:
-        rows.append(("Q", "skew-symmetric" if report.skew else "NOT skew-symmetric"))
-    if report.root_error is not None:
-        root = "right" if report.rooted else "NOT a root of D"
-        off = f"off by {report.root_error:.2g}"
-        rows.append(("root of D that multiplies the noise", f"{root} ({off})"))
-    if report.gamma_error is not None and report.gamma_error > report.tolerance:
-        rows.append(("Gamma", f"NOT div(D + Q) (off by {report.gamma_error:.2g})"))
-    elif report.gamma_error is not None:
-        rows.append(("Gamma", "div(D + Q)" if report.corrected else "none is needed"))
-    if report.invariant:
-        rows.append(("reversible", "yes, J = 0" if report.reversible else "no, J is not 0"))
-    return rows
+def of_kernel(report: KernelReport, title: str, settings: dict[str, Any]) -> Found:
+    """What `verify.kernel` found: the limits as h -> 0 with the orders, and biases by step size."""
+    fixed, single = report.limits
+    functions = {"function": list(report.functions)}
+    limits = {
+        f"after time {report.duration:.3g}": _with_errors(*fixed),
+        "one step / h": _with_errors(*single),
+        "order in h": _with_errors(*report.orders, digits=2),
+    }
+    steps = zip(report.step_sizes, report.bias.value, report.bias.error, strict=True)
+    by_step = {f"h = {h:.3g}": _with_errors(value, error) for h, value, error in steps}
+    texts = {
+        "Limit of the bias as h → 0, in sd of each function": pd.DataFrame(functions | limits),
+        f"Bias after time {report.duration:.3g}, likewise": pd.DataFrame(functions | by_step),
+    }
+    return Found(title, report.ok, [report.verdict], texts, settings | _kernel_facts(report))
 
 
-def recipe_facts(report: Report) -> dict[str, Any]:
+def _with_errors(values: np.ndarray, errors: np.ndarray, digits: int = 3) -> list[str]:
+    pairs = zip(values, errors, strict=True)
+    return [f"{v:.{digits}f}±{e:.{digits}f}" if np.isfinite(v) else "" for v, e in pairs]
+
+
+def _recipe_facts(report: Report) -> dict[str, Any]:
     """Everything that is a number, for JSON."""
     worst = int(np.argmax(report.relative))
-    mended = report.mended_by
     return {
         "verdict": "proved" if report.ok else "refuted", "ok": report.ok,
         "points": len(report.points),
@@ -119,36 +75,12 @@ def recipe_facts(report: Report) -> dict[str, Any]:
         "skew": report.skew, "least_eigenvalue": report.least_eigenvalue,
         "asymmetry": report.asymmetry, "gamma_error": report.gamma_error,
         "root_error": report.root_error,
-        "mended_by": None if mended is None else mended._asdict(),
+        "mended_by": report.mended_by and report.mended_by._asdict(),
         "remedies": [remedy._asdict() for remedy in report.remedies],
     }  # fmt: skip
 
 
-def kernel_texts(report: KernelReport) -> Texts:
-    """The limits as h -> 0 with the orders, and the biases by step size."""
-    fixed, single = report.limits
-    functions = {"function": list(report.functions)}
-    limits = {
-        f"after time {report.duration:.3g}": _with_errors(*fixed),
-        "one step / h": _with_errors(*single),
-        "order in h": _with_errors(*bias.order(report.step_sizes, report.bias), digits=2),
-    }
-    steps = zip(report.step_sizes, report.bias.value, report.bias.error, strict=True)
-    by_step = {f"h = {h:.3g}": _with_errors(value, error) for h, value, error in steps}
-    return {
-        "Limit of the bias as h → 0, in sd of each function": pd.DataFrame(functions | limits),
-        f"Bias after time {report.duration:.3g}, likewise": pd.DataFrame(functions | by_step),
-    }
-
-
-def _with_errors(values: np.ndarray, errors: np.ndarray, digits: int = 3) -> list[str]:
-    return [
-        f"{v:.{digits}f}±{e:.{digits}f}" if np.isfinite(v) else ""
-        for v, e in zip(values, errors, strict=True)
-    ]
-
-
-def kernel_facts(report: KernelReport) -> dict[str, Any]:
+def _kernel_facts(report: KernelReport) -> dict[str, Any]:
     """Everything that is a number, for JSON."""
     fixed, single = report.limits
     limits = zip(report.functions, *fixed, *single, strict=True)
@@ -167,23 +99,18 @@ def kernel_facts(report: KernelReport) -> dict[str, Any]:
 
 
 def write(folder: Path, found: Found, drawn: tuple[Any, str]) -> dict[str, Path]:
-    """Write picture.png, facts.json and report.html.
-
-    Args:
-        folder: made if it does not exist.
-        found: what is told.
-        drawn: a figure and its caption.
-
-    Returns:
-        The paths by name.
-    """
-    paths = page.results(folder, "picture", drawn[0], None, found.facts, facts_name="facts")
+    """Write picture.png, facts.json and report.html."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {"picture": folder / "picture.png", "facts": folder / "facts.json"}
+    paths["report"] = folder / "report.html"
+    drawn[0].savefig(paths["picture"], dpi=150)
+    page.write_facts(paths["facts"], found.facts)
     settings = {k: v for k, v in found.facts.items() if not isinstance(v, dict | list)}
     sections = [
-        ("Verdict", sentences_list(found.sentences)),
-        ("The picture", page.picture(*drawn)),
-        *((name, page.text_table(table)) for name, table in found.texts.items()),
-        ("What was run", page.key_values(settings)),
+        ("Verdict", [found.sentences]),
+        ("The picture", [drawn]),
+        *((name, [table]) for name, table in found.texts.items()),
+        ("What was run", [settings]),
     ]
     page.write(paths["report"], found.title, sections)
     return paths

@@ -1,22 +1,13 @@
-"""Named samplers, one a file: each is a composition of a recipe, a gradient, an integrator."""
+"""Named samplers by family: each is a recipe, or an update of its own, with an integrator."""
 
 from ergodax.sampler import counterexamples
-from ergodax.sampler.ccadl import ccadl
 from ergodax.sampler.cyclical import cyclical
-from ergodax.sampler.hmc import hmc
-from ergodax.sampler.langevin import langevin
-from ergodax.sampler.msgld import msgld
-from ergodax.sampler.nogin import nogin
-from ergodax.sampler.psgld import psgld
+from ergodax.sampler.hamiltonian import hmc, rmhmc, split_hmc
+from ergodax.sampler.overdamped import msgld, sgld, sgrld
+from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
-from ergodax.sampler.rmhmc import rmhmc
-from ergodax.sampler.sgfs import sgfs
-from ergodax.sampler.sghmc import sghmc
-from ergodax.sampler.sgld import sgld
-from ergodax.sampler.sgnht import sgnht
-from ergodax.sampler.sgrhmc import sgrhmc
-from ergodax.sampler.sgrld import sgrld
-from ergodax.sampler.split_hmc import split_hmc
+from ergodax.sampler.thermostat import ccadl, sgnht
+from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc
 
 __all__ = [
     "ccadl",

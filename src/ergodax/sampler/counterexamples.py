@@ -24,7 +24,7 @@ def naive_sghmc(
         r+ = r - h g,      x+ = x + h M^-1 r+
     The noise acts as a diffusion h V / 2 without the friction that belongs to it. Energy grows
     by h^2 tr(V M^-1) / 2 a step; without resampling there is no stationary law at all, and with
-    it a wrong one. What mends it is `sghmc`.
+    it a wrong one. What corrects it is `sghmc`.
 
     Args:
         gradient: an estimator of grad U.
@@ -69,7 +69,7 @@ def naive_sgrhmc(
     State: position x, momentum r. H, D and Q as in `sgrhmc`. Update, with L L^T = G^-1 at x:
         r+ = r - h L^T g - h gamma L^T L r + N(0, 2 h T gamma L^T L),      x+ = x + h L r+
     The term h T div L^T is missing. With a metric that is a number, s(x)^2, the stationary
-    density is exp(-U) / s at T = 1 instead of exp(-U). What mends it is `sgrhmc`.
+    density is exp(-U) / s at T = 1 instead of exp(-U). What corrects it is `sgrhmc`.
 
     Args:
         gradient: an estimator of grad U.

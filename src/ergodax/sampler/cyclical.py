@@ -15,21 +15,14 @@ from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
-from ergodax.schedule import Constant, Cyclical, as_schedule
-from ergodax.schedule.constant import Schedule
+from ergodax.schedule import Constant, Cyclical, Schedule, as_schedule
 
 
 class Stages(eqx.Module):
-    """The temperature of a cycle: 0 while it explores, T while it samples.
-
-    Attributes:
-        temperature: T.
-        exploring_steps: how many steps of each cycle explore; they are its first.
-        period: steps in a cycle.
-    """
+    """The temperature of a cycle: 0 while it explores, T while it samples."""
 
     temperature: Schedule
-    exploring_steps: Int[Array, ""]
+    exploring_steps: Int[Array, ""]  # the first of each cycle
     period: int = eqx.field(static=True)
 
     def sampling(self, step: Int[Array, ""]) -> Bool[Array, ""]:

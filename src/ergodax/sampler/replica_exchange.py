@@ -13,24 +13,186 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.control_flow import when
+from ergodax.data.arrays import take
+from ergodax.data.batching import WithoutReplacement
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
 from ergodax.sampler.cyclical import check_sampler
-from ergodax.sampler.replicas import Replicas, stack
-from ergodax.sampler.swaps import Energies, energies_for, neighbours, swap_probability
+from ergodax.target.base import AbstractTarget
+from ergodax.target.posterior import Posterior
+
+
+def swap_probability(
+    difference: Float[Array, "..."], variance: Float[Array, "..."], gap: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """min(1, exp(gap D - gap^2 variance / 2)), D the estimated difference: the penalty method.
+
+    Over Gaussian noise of this variance in D, the mean A(D) of it obeys A(D) = e^(gap D) A(-D):
+    swaps are in detailed balance as if the energies were exact.
+    """
+    return jnp.exp(jnp.minimum(gap * difference - 0.5 * gap**2 * variance, 0.0))
+
+
+def neighbours(num_replicas: int, number: Int[Array, ""]) -> Bool[Array, " pairs"]:
+    """Which pairs (i, i + 1) make an attempt: even and odd i in turn; with two replicas the one."""
+    pairs = jnp.arange(num_replicas - 1, dtype=jnp.int32)
+    return pairs % 2 == (number % 2 if num_replicas > 2 else 0)
+
+
+class Energies(eqx.Module):
+    """Estimates U(x_i) - U(x_(i+1)) for the neighbouring pairs of R replicas.
+
+    From a batch of the target's examples, or, where `batch_size` is None, from the exact U.
+    """
+
+    target: AbstractTarget
+    batch_size: int | None = eqx.field(static=True)
+
+    @property
+    def evaluations(self) -> int:
+        """Examples that are evaluated for each replica; 1 where there are no data."""
+        return self.target.evaluations if self.batch_size is None else self.batch_size
+
+    def differences(
+        self, key: PRNGKeyArray, positions: PyTree
+    ) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"]]:
+        """The differences, and the variances of their noise."""
+        target, n = self.target, self.batch_size
+        if isinstance(target, Posterior) and n is not None:
+            rows, _ = WithoutReplacement().draw(key, None, target.num_data, n)
+            return differences_on(target, positions, take(target.data, rows))
+        exact = -jnp.diff(jax.vmap(target.potential)(positions))
+        return exact, jnp.zeros_like(exact)
+
+
+def differences_on(
+    posterior: Posterior, positions: PyTree, batch: PyTree
+) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"]]:
+    """U(x_i) - U(x_(i+1)) from one batch for all replicas, and the variances of the noise.
+
+    With the batch in common, the noise is that of the examples' differences in log-likelihood
+    alone: its variance is N (N - n) / n times theirs.
+    """
+
+    def at(position: PyTree) -> tuple[Array, Array]:
+        prior = posterior.prior(position)
+        return prior, posterior.log_likelihoods(position, batch)
+
+    priors, likelihoods = jax.vmap(at)(positions)
+    change = jnp.diff(likelihoods, axis=0)
+    num_data, n = posterior.num_data, change.shape[1]
+    factor = WithoutReplacement().noise_factor(num_data, n)
+    variance = factor * jnp.var(change, axis=1, ddof=min(1, n - 1))
+    return jnp.diff(priors) + num_data * jnp.mean(change, axis=1), variance
+
+
+def energies_for(gradient: Any, batch_size: Any, *, correction: bool) -> Energies:
+    """The energies that swaps are decided by.
+
+    Raises:
+        TypeError: a batch size for a target without data, or an estimator without a target.
+        ValueError: a batch of one example, whose variance is unknown.
+    """
+    target = getattr(gradient, "target", None)
+    if not isinstance(target, AbstractTarget):
+        raise TypeError(
+            f"gradient must have a target, whose energies decide the swaps, and {gradient!r} has "
+            "none. Try ex.Minibatch or ex.FullGradient."
+        )
+    if not isinstance(target, Posterior):
+        if batch_size is not None:
+            raise TypeError("swap_batch_size is for targets with data; here U is exact. Omit it.")
+        return Energies(target, None)
+    own = gradient
+    while batch_size is None and own is not None:  # an estimator may wrap another
+        batch_size, own = getattr(own, "batch_size", None), getattr(own, "gradient", None)
+    if batch_size is None:
+        return Energies(target, None)
+    WithoutReplacement().check(target.num_data, batch_size)
+    if int(batch_size) == target.num_data:
+        return Energies(target, None)
+    if batch_size == 1 and correction:
+        raise ValueError(
+            "the variance of a swap's noise can't be estimated from one example: "
+            "try swap_batch_size=100."
+        )
+    return Energies(target, int(np.asarray(batch_size)))
+
+
+class Replicas(eqx.Module):
+    """What the replicas have, the coldest first; every leaf has a leading axis of R."""
+
+    position: PyTree
+    auxiliary: dict[str, PyTree]
+    gradient: PyTree
+    estimate: Any
+
+    @classmethod
+    def of(cls, state: State) -> "Replicas":
+        """The replicas that a State of `replica_exchange` holds."""
+        auxiliary = dict(state.auxiliary)
+        hotter = auxiliary.pop("hotter")
+        del auxiliary["swap_rate"]
+        position = jax.tree.map(
+            lambda cold, hot: jnp.concatenate([cold[None], hot]), state.position, hotter
+        )
+        return cls(position, auxiliary, state.gradient, state.estimate)
+
+    def state(self, swap_rate: Float[Array, " pairs"], step: Int[Array, ""]) -> State:
+        """The State that holds them."""
+        cold = jax.tree.map(lambda x: x[0], self.position)
+        hotter = jax.tree.map(lambda x: x[1:], self.position)
+        auxiliary = {**self.auxiliary, "hotter": hotter, "swap_rate": swap_rate}
+        return State(cold, auxiliary, self.gradient, self.estimate, step)
+
+    def exchanged(
+        self, order: Int[Array, " replicas"], temperatures: Float[Array, " replicas"]
+    ) -> "Replicas":
+        """The replica order[i] in place i, its momentum in proportion to the root of T_i."""
+        new = jax.tree.map(lambda x: x[order], self)
+        if "momentum" not in new.auxiliary:
+            return new
+        root = jnp.sqrt(temperatures / temperatures[order])
+        momentum = jax.vmap(tree.scale)(root, new.auxiliary["momentum"])
+        return dataclasses.replace(new, auxiliary={**new.auxiliary, "momentum": momentum})
+
+
+def stack(kernels: list[Any]) -> tuple[Any, tuple[int | None, ...]]:
+    """One kernel for several that differ in their numbers alone, and which leaves have an axis.
+
+    Arrays that are the same for all are kept once; single numbers have an axis always, so that
+    the program does not depend on which of them happen to be equal.
+
+    Raises:
+        TypeError: they differ in more than numbers.
+    """
+    parts = [eqx.partition(kernel, eqx.is_array) for kernel in kernels]
+    (arrays, rest), *others = parts
+    shape = jax.tree.structure(arrays)
+    if any(jax.tree.structure(a) != shape or not eqx.tree_equal(r, rest) for a, r in others):
+        raise TypeError(
+            "step_size must be of one kind for all temperatures: all numbers, or all schedules of "
+            "one class. Try ex.schedule.Phases for each."
+        )
+    rows = list(zip(*(jax.tree.leaves(own) for own, _ in parts), strict=True))
+    axes = tuple(None if _shared(row) else 0 for row in rows)
+    pairs = zip(rows, axes, strict=True)
+    leaves = [row[0] if axis is None else jnp.stack(row) for row, axis in pairs]
+    return eqx.combine(shape.unflatten(leaves), rest), axes
+
+
+def _shared(row: tuple[Array, ...]) -> bool:
+    first = row[0]
+    if first.ndim == 0 or any(tree.is_traced(x) for x in row):
+        return all(x is first for x in row)
+    return all(np.array_equal(x, first) for x in row)
 
 
 class Outcome(eqx.Module):
-    """What became of the attempts of one step, an entry for each neighbouring pair.
+    """What became of the attempts of one step, an entry for each neighbouring pair."""
 
-    Attributes:
-        active: whether the pair made an attempt.
-        probability: of a swap; 0 where there was no attempt.
-        accepted: whether they swapped.
-    """
-
-    active: Bool[Array, " pairs"]
-    probability: Float[Array, " pairs"]
+    active: Bool[Array, " pairs"]  # whether it made an attempt
+    probability: Float[Array, " pairs"]  # of a swap; 0 where there was no attempt
     accepted: Bool[Array, " pairs"]
 
     @classmethod

@@ -38,9 +38,6 @@ class AbstractTarget(eqx.Module):
     def check(self, position: PyTree) -> None:
         """Fail with the argument's name where the potential can't be evaluated.
 
-        Args:
-            position: a position as the samplers hold it (`tree.freeze`).
-
         Raises:
             ValueError: the target's functions reject the shapes.
             TypeError: they do not return a floating-point scalar.

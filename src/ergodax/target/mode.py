@@ -1,25 +1,28 @@
 """The mode of a posterior, where whitening and control variates are centred."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import scipy
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import whole_number
+from ergodax.data.arrays import num_rows, sum_in_chunks, summed
 from ergodax.data.source import Source
 from ergodax.kernel import check_key
-from ergodax.target import passes
 from ergodax.target.base import AbstractTarget
-from ergodax.target.minimise import minimise
+from ergodax.target.posterior import Posterior
 
 TOLERANCE = 1e-4
+CHUNK = 1024  # rows of a source at a time, so that the intermediate results stay small
+ROUNDINGS = 32.0  # by which a sum of many terms is off, at most
 
 
 class Mode(eqx.Module):
@@ -109,7 +112,7 @@ def _mode_of_source(
     place = lambda x: unravel(jnp.asarray(x, flat.dtype))  # noqa: E731
 
     def function(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = passes.value_and_gradient(posterior, place(x))
+        value, gradient = _in_one_pass(posterior, place(x))
         return float(value), np.asarray(tree.ravel(gradient)[0], np.float64)
 
     found = minimise(
@@ -193,7 +196,7 @@ def _by_batches(
 ) -> Mode:
     x, cost = _descend(optimiser, gradient, position, steps, key)
     if isinstance(getattr(target, "data", None), Source):
-        value, slope = passes.value_and_gradient(target, x)
+        value, slope = _in_one_pass(target, x)
     else:
         value, slope = eqx.filter_jit(target.value_and_gradient)(x)
     norm = tree.norm(slope)
@@ -225,11 +228,91 @@ def _descend(
 
 
 def enough(tolerance: float, position: PyTree) -> Callable[[Any], Any]:
-    """The norm of the gradient that will do, as a function of the potential.
-
-    Args:
-        tolerance: see `find_mode`.
-        position: for the dimension.
-    """
+    """The norm of the gradient that will do, as a function of the potential."""
     size = tree.size(position)
     return lambda value: tolerance * (1.0 + (abs(value) * size) ** 0.5)
+
+
+def _in_one_pass(posterior: Posterior, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
+    """U and its gradient of a posterior whose data are a source."""
+    value, score = summed(posterior.data, lambda rows: _sums(posterior, position, rows))
+    prior, slope = eqx.filter_jit(posterior.prior_and_gradient)(position)
+    return -prior - value, jax.tree.map(lambda p, s: -p - s, slope, score)
+
+
+@eqx.filter_jit
+def _sums(posterior: Posterior, position: PyTree, rows: PyTree) -> tuple[Array, PyTree]:
+    def of(batch: PyTree) -> tuple[Array, PyTree]:
+        return jax.value_and_grad(lambda x: jnp.sum(posterior.log_likelihoods(x, batch)))(position)
+
+    seen = posterior.data.as_seen(rows)
+    return sum_in_chunks(of, seen, num_rows(seen), CHUNK)
+
+
+class Minimum(NamedTuple):
+    """Where a search ended: of the points seen the lowest, or the first that is flat enough."""
+
+    position: Float[np.ndarray, " d"]
+    potential: float
+    gradient_norm: float
+    iterations: int
+    evaluations: int
+    converged: bool
+
+
+class _Enough(Exception):
+    """The gradient is small enough."""
+
+
+def minimise(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: Float[np.ndarray, " d"],
+    enough: Callable[[Any], Any],
+    max_iterations: int,
+    rounding: float = 0.0,
+    hessian: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Minimum:
+    """Minimise a potential by SciPy's L-BFGS, or with its Hessian by Newton's method.
+
+    Newton's steps are kept within a trust region, and may lead over places where the potential is
+    not convex.
+
+    Near the minimum the potential changes by less than it is rounded, and a line search that
+    compares values would end on a slope. There the change from the lowest point so far is taken
+    from the gradients, by the trapezoidal rule.
+    """
+    best, slope_there = Minimum(start, np.inf, np.inf, 0, 0, False), np.zeros_like(start)
+    iterations = evaluations = 0
+
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best, slope_there, evaluations
+        value, slope = function(x)
+        evaluations += 1
+        norm = float(np.linalg.norm(slope))
+        flat = bool(norm <= enough(value))
+        change = 0.5 * float((slope + slope_there) @ (x - best.position))
+        if abs(change) < ROUNDINGS * rounding * abs(best.potential) < np.inf:
+            value = best.potential + change
+        if flat or value < best.potential:
+            best = Minimum(x.copy(), value, norm, iterations, evaluations, flat)
+            slope_there = slope
+        if flat:
+            raise _Enough
+        return value, slope
+
+    def count(x: np.ndarray) -> None:
+        nonlocal iterations
+        iterations += 1
+
+    options = {"maxiter": max_iterations, "gtol": 0.0}
+    settings: dict[str, Any] = {"jac": True, "options": options}
+    if hessian is None:
+        settings |= {"method": "L-BFGS-B", "options": options | {"ftol": 0.0}}
+    else:
+        settings |= {"method": "trust-exact", "hess": hessian}
+    try:
+        with np.errstate(all="ignore"):  # of line searches that leave the finite numbers
+            scipy.optimize.minimize(evaluate, start, callback=count, **settings)
+    except _Enough:
+        pass
+    return best._replace(iterations=iterations, evaluations=evaluations)

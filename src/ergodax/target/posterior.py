@@ -82,10 +82,6 @@ class Posterior(AbstractTarget):
     def log_likelihoods(self, position: PyTree, batch: PyTree) -> Float[Array, " n"]:
         """The log-likelihood of each example of a batch.
 
-        Args:
-            position: the parameters.
-            batch: a tree like `data` with leading axis n.
-
         Raises:
             TypeError: the user's function returns the wrong shape.
         """
@@ -115,11 +111,7 @@ class Posterior(AbstractTarget):
         return -prior - (self.num_data / num_rows(batch)) * likelihood
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
-        """U(position) of the whole data; costs N evaluations.
-
-        Raises:
-            TypeError: the data are a source.
-        """
+        """U(position) of the whole data, in memory; costs N evaluations."""
         if isinstance(self.data, Source):
             raise _refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
         return self.potential_on(position, self.data)
@@ -149,21 +141,19 @@ class Posterior(AbstractTarget):
         return self.prior_and_gradient(position)[1]
 
     def per_example_gradients(self, position: PyTree, batch: PyTree) -> PyTree:
-        """The score of each example: the gradient of its log-likelihood, unscaled.
+        """The score of each example: the gradient of its log-likelihood, unscaled."""
+        return self.likelihoods_and_scores(position, batch)[1]
 
-        Args:
-            position: the parameters.
-            batch: a tree like `data` with leading axis n.
-
-        Returns:
-            A tree like `position` whose leaves have a leading axis n.
-        """
+    def likelihoods_and_scores(
+        self, position: PyTree, batch: PyTree
+    ) -> tuple[Float[Array, " n"], PyTree]:
+        """The log-likelihood of each example of a batch and its gradient, leading axis n."""
 
         def one(position: PyTree, example: PyTree) -> Float[Array, ""]:
             single = jax.tree.map(lambda x: x[None], example)
             return self.log_likelihoods(position, single)[0]
 
-        return jax.vmap(jax.grad(one), in_axes=(None, 0))(position, batch)
+        return jax.vmap(jax.value_and_grad(one), in_axes=(None, 0))(position, batch)
 
 
 def _refusal(message: str) -> TypeError:

@@ -6,12 +6,13 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number, whole_number
 from ergodax.target.base import AbstractTarget
-from ergodax.tune import recipes
-from ergodax.tune.coordinates import flattened
+from ergodax.tune import example_programs
+from ergodax.tune.curvature import LARGEST_DENSE
 from ergodax.tune.host import generator
 from ergodax.tune.modes import descend, end, starts_at
-from ergodax.tune.scale import LARGEST_DENSE
+from ergodax.tune.whitening import flattened
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 CHEAP = 1e-4  # seconds of a full gradient that is as cheap as a batch's step
@@ -53,10 +54,9 @@ def advise(
 ) -> Advice:
     """Recommend a sampler by the size and the shape of a problem.
 
-    Networks: cyclical SGHMC. Several modes: replica exchange. Full gradients that are cheap:
-    NUTS. No bias allowed: firefly. One mode and up to 1,024 dimensions: NOGIN with control
-    variates, which `infer` tunes. More dimensions: SGHMC on SVRG's gradients, and pSGLD where
-    the scales differ much.
+    Networks: cyclical SGHMC. Several modes: replica exchange. Cheap full gradients: NUTS. No bias
+    allowed: firefly. One mode and up to 1,024 dimensions: NOGIN with control variates, which
+    `infer` tunes. More dimensions: SGHMC on SVRG's gradients; pSGLD where the scales differ much.
 
     Args:
         num_data: N, examples; 0 for a target without data.
@@ -66,9 +66,6 @@ def advise(
         modes: how many there are, as `probe_modes` counts them; None where nobody has looked.
         exact: no bias is allowed, however small.
         network: the parameters are a neural network's weights.
-
-    Returns:
-        An Advice.
 
     Raises:
         ValueError: a number out of range.
@@ -125,12 +122,11 @@ def _network(total: int) -> _Choice:
             "The weights of the modes are those of their basins, not of the posterior; for "
             "predictions that matters little. If layers have very different scales: ex.psgld.",
         ),
-        recipes.network(),
+        example_programs.NETWORK,
     )
 
 
 def _several_modes(total: int, modes: int) -> _Choice:
-    gradient = recipes.gradient(total, SMALL)
     return (
         "Replica exchange.",
         (
@@ -138,7 +134,7 @@ def _several_modes(total: int, modes: int) -> _Choice:
             "no weight or a wrong one; hot replicas cross and hand down what they find.",
             "See that the swap rates are above 0.2 and that the cold chains agree (R-hat).",
         ),
-        recipes.replicas(gradient),
+        example_programs.replicas(total, SMALL),
     )
 
 
@@ -146,7 +142,7 @@ def _cheap(total: int, seconds: float | int | None) -> _Choice:
     cost = f"{total:,} examples" if seconds is None else f"a full gradient takes {seconds:.2g} s"
     reason = "without data there is nothing to take batches of" if total == 0 else cost
     sampler = "HMC with full gradients" if total > SMALL else "NUTS"
-    code = recipes.full() if total > SMALL else recipes.inference(total)
+    code = example_programs.full() if total > SMALL else example_programs.inference(total)
     call = "ex.hmc" if total > SMALL else "ex.infer"
     return (
         f"{call}: {sampler}.",
@@ -168,7 +164,7 @@ def _exact(total: int) -> _Choice:
             "Without a bound but with bounded changes: ex.exact.tuna. Where a bias of a "
             "hundredth of a posterior sd will do, ex.infer is far cheaper.",
         ),
-        recipes.exact(),
+        example_programs.exact(),
     )
 
 
@@ -180,7 +176,7 @@ def _wide(total: int, d: int, condition_number: float | int | None) -> _Choice:
                 f"{d:,} dimensions are too many for matrices of all directions, and scales that "
                 "differ by much need a step each: the preconditioner is learnt in the burn-in.",
             ),
-            recipes.preconditioned(),
+            example_programs.preconditioned(),
         )
     return (
         "SGHMC on SVRG's gradients.",
@@ -190,7 +186,7 @@ def _wide(total: int, d: int, condition_number: float | int | None) -> _Choice:
             f"Its passes over the {total:,} examples cost half as much as its batches. If memory "
             "or time forbids passes: ex.Minibatch, with smaller steps.",
         ),
-        recipes.moving(),
+        example_programs.moving(),
     )
 
 
@@ -200,11 +196,11 @@ def _large(total: int, d: int) -> _Choice:
         (
             f"{total:,} examples: with one mode, control variates there make a batch of some ten "
             "as quiet as a hundred times as many, and a draw costs the same however large N is.",
-            f"{d:,} dimensions: small enough to make the posterior round by its curvature.",
-            "NOGIN takes out the heat of the noise that is left, and the bias of its step is "
-            "measured and reported.",
+            f"{d:,} dimensions: small enough to whiten the posterior by its curvature.",
+            "NOGIN takes out the variance inflation by the noise that is left, and the bias of its "
+            "step is measured and reported.",
         ),
-        recipes.inference(total),
+        example_programs.inference(total),
     )
 
 
@@ -222,19 +218,12 @@ def _scales(condition_number: float | int | None, d: int, code: str) -> tuple[st
 
 @dataclasses.dataclass(frozen=True)
 class Modes:
-    """What `probe_modes` returns.
-
-    Attributes:
-        positions: a minimum of the potential each, the lowest first.
-        potentials: U there, ascending.
-        found: how many of the starts ended in each.
-        failed: how many starts ended in no minimum.
-    """
+    """What `probe_modes` returns: minima of the potential, the lowest first."""
 
     positions: tuple[PyTree, ...]
     potentials: Float[np.ndarray, " modes"]
-    found: tuple[int, ...]
-    failed: int
+    found: tuple[int, ...]  # how many of the starts ended in each
+    failed: int  # how many ended in none
 
     @property
     def count(self) -> int:
@@ -266,10 +255,8 @@ def probe_modes(
     Raises:
         ValueError: fewer than 1 restart, a spread that is not positive.
     """
-    if restarts < 1:
-        raise ValueError(f"restarts must be at least 1, not {restarts!r}. Try 8.")
-    if not spread > 0:
-        raise ValueError(f"spread must be positive, not {spread!r}. Try 3.")
+    whole_number("restarts", restarts, hint="Try 8.")
+    real_number("spread", spread, above=0.0, hint="Try 3.")
     offsets = generator(key).standard_normal((restarts, tree.size(tree.freeze(init, "init"))))
     offsets[0] = 0.0
     ends = descend(target, starts_at(init, spread * offsets), ITERATIONS)

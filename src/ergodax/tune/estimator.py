@@ -1,6 +1,6 @@
-"""Which gradient estimator, how large a batch, how long a step: the cheapest that is quiet enough.
+"""The cheapest gradient estimator, batch size and step of little enough noise.
 
-All in whitened coordinates, where the posterior's scale is 1 and the longest stable step is 2.
+In whitened coordinates: the posterior's scale is 1 and the longest stable step is 2.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from ergodax import tree
 from ergodax.data.arrays import num_rows
 from ergodax.driver.compile import compiled_at
 from ergodax.gradient import ControlVariate, FullGradient, KnownCovariance, Minibatch
+from ergodax.gradient.covariance import SUMS, centred
 from ergodax.gradient.expansion import Expansion, remainders
-from ergodax.gradient.scores import SUMS, centred
 from ergodax.recipe.operators import Dense, Diagonal
 from ergodax.target.posterior import Posterior
+from ergodax.tune.curvature import LARGEST_DENSE
 from ergodax.tune.host import on_device
-from ergodax.tune.scale import LARGEST_DENSE
 
 LONGEST_STEP = 1.0
-HEAT = 0.15  # the largest h v / 2: what the noise heats, in units of what the friction cools
-OVERHEAD = 64.0  # what a step costs beside its gradients, in gradients of one example
+INFLATION = 0.15  # the largest h v / 2: the variance inflation by the gradient's noise
+OVERHEAD = 64.0  # what a step costs besides its gradients, in gradients of one example
 LARGEST_SECOND_ORDER = 256  # dimensions for which a d x d product in each step pays
 SMALLEST_BATCH = 8
 NUMBERS = 2**24  # of scores that are held at a time
@@ -84,9 +84,9 @@ def choose_estimator(
 ) -> Plan:
     """Measure the noise of each estimator; choose estimator, batch size and step together.
 
-    A step of size h brings about h / 2 effective draws, and noise of variance v heats by a share
-    of h v / 2, all of which NOGIN's friction takes out again if v is the same everywhere, which
-    it is not. For each estimator the batch size and step that make an effective draw cheapest are
+    A step of size h brings about h / 2 effective draws, and noise of variance v inflates variances
+    by h v / 2, all of which NOGIN's friction takes out again if v is the same everywhere, which it
+    is not. For each estimator the batch size and step that make an effective draw cheapest are
     found, subject to h v / 2 <= 0.15.
 
     Args:
@@ -120,7 +120,7 @@ def _cheapest(
     options, n = [], min(SMALLEST_BATCH, largest)
     while n <= largest:
         noise = total * (total - n) / n * top
-        h = min(longest_step, 2.0 * HEAT / max(noise, 1e-30))
+        h = min(longest_step, 2.0 * INFLATION / max(noise, 1e-30))
         options.append(((OVERHEAD + COSTS[name] * n) * 2.0 / h, n, h, noise))
         n *= 2
     return min(options)

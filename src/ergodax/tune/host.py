@@ -1,4 +1,4 @@
-"""Keys, random numbers and small arrays that are made on the host.
+"""Keys, random numbers, rows and small arrays that are made on the host.
 
 A stage of `infer` wants a few numbers, once: JAX would compile a program for each of their shapes.
 """
@@ -7,21 +7,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ergodax.data.arrays import take
 from ergodax.kernel import check_key
+from ergodax.target.base import AbstractTarget
+from ergodax.target.posterior import Posterior
 
 
 def split_key(key: Any, num: int) -> list[PRNGKeyArray]:
-    """Independent keys, as of `jax.random.split` though not the same ones.
-
-    Args:
-        key: a key of `jax.random.key`.
-        num: how many.
-
-    Raises:
-        TypeError: not a key.
-    """
+    """Independent keys, as of `jax.random.split` though not the same ones."""
     key = check_key(key)
     size = jax.random.key_data(key).size
     words = _sequence(key, 0).generate_state(num * size).reshape(num, size)
@@ -30,25 +25,26 @@ def split_key(key: Any, num: int) -> list[PRNGKeyArray]:
 
 
 def generator(key: Any) -> np.random.Generator:
-    """NumPy's generator, seeded by a key.
-
-    Args:
-        key: a key of `jax.random.key`.
-
-    Raises:
-        TypeError: not a key.
-    """
+    """NumPy's generator, seeded by a key of `jax.random.key`."""
     return np.random.default_rng(_sequence(check_key(key), 1))
 
 
 def on_device(array: Any, dtype: Any) -> Array:
-    """A copy of a NumPy array on the device.
-
-    Args:
-        array: or what NumPy makes one of.
-        dtype: one that JAX has.
-    """
+    """A copy of a NumPy array, or of what NumPy makes one of, on the device."""
     return jax.device_put(np.array(array, dtype))
+
+
+def some_rows(target: AbstractTarget, key: PRNGKeyArray, max_rows: int) -> PyTree:
+    """At most `max_rows` random rows of the data, which stand for all; None without data."""
+    if not isinstance(target, Posterior):
+        return None
+    if target.num_data <= max_rows:
+        return target.data
+    rows = generator(key).choice(target.num_data, max_rows, replace=False, shuffle=False)
+    return _take(target.data, rows.astype(np.int32))
+
+
+_take = jax.jit(take)
 
 
 def _sequence(key: PRNGKeyArray, use: int) -> np.random.SeedSequence:

@@ -7,20 +7,18 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ergodax.checks import real_number, whole_number
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
-from ergodax.tune.account import Account, Inference, error_table
-from ergodax.tune.beside import beside
+from ergodax.tune.background import Programs, in_background
+from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
 from ergodax.tune.host import split_key
-from ergodax.tune.modes import scout
+from ergodax.tune.modes import all_modes, check_start, scout, starting_coordinates
 from ergodax.tune.nuts import Nuts, tune_nuts
 from ergodax.tune.pilot import tune
-from ergodax.tune.programs import Programs
-from ergodax.tune.start import all_modes, check_start, starting_coordinates
-from ergodax.tune.tuned import Tuned
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
@@ -44,12 +42,12 @@ def infer(
 ) -> Inference:
     """Sample a posterior with nothing to tune, until every error is below `accuracy`.
 
-    The stages, each usable alone: `ex.find_mode`; coordinates in which the posterior is round
+    The stages, each usable alone: `ex.find_mode`; whitened coordinates
     (`tune.round_coordinates`); a search for other modes; for data worth more than a batch, the
     cheapest gradient estimator, batch size and step (`tune.choose_estimator`), a pilot run that
     corrects coordinates and measures the bias of the step (`tune.tune`), then NOGIN in these
     coordinates; for small problems and targets without data NUTS (BlackJAX's), which has no bias.
-    All rows check what the pilot drew; where they disagree, or no batch is quiet enough, HMC on a
+    All rows check what the pilot drew; where they disagree, or every batch is too noisy, HMC on a
     few rows and a polynomial of the others, with a test by all rows (`tune.tune_surrogate`), or
     NUTS on all rows, if there is time for it. Sampling ends when, for the mean and the sd of every
     component of the position, the Monte Carlo standard error plus the measured bias is below
@@ -87,34 +85,28 @@ def infer(
     if not isinstance(target, AbstractTarget):
         raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
     check_resident(target, "ex.infer", INSTEAD)
-    if not accuracy > 0:
-        raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")
-    if num_chains < 2:
-        raise ValueError(f"num_chains must be at least 2, to compare chains, not {num_chains!r}.")
-    deadline = time.perf_counter() + max_seconds
-    account = Account()
+    real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
+    whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
+    log, deadline = DecisionLog(), time.perf_counter() + max_seconds
     key_scale, key_modes, key_tune, key_run = split_key(key, 4)
+    # The start, and what is compiled and looked for in the background from now on.
     check_start(target, init)
     large = target if isinstance(target, Posterior) and target.num_data > SMALL else None
     programs = Programs(num_chains)
     if large is not None:
         programs.guess(large, init, key_tune)
-    scouts = beside(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
-    mode, coordinates = starting_coordinates(target, init, account, key_scale)
-    with account.timing("modes"):
-        modes = all_modes(target, coordinates, scouts.result(), account)
-    if len(modes) > num_chains:
-        account.faults.append(
-            f"{len(modes)} modes were found, and {num_chains} chains can't begin at all of them; "
-            "try more chains"
-        )
-    run = (account, accuracy, num_chains, deadline, progress)
-    if large is not None:
-        with account.timing("tuning"):
+    scouts = in_background(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
+    # The mode, whitened coordinates there, and other modes.
+    mode, coordinates = starting_coordinates(target, init, log, key_scale)
+    with log.timing("modes"):
+        modes = all_modes(target, coordinates, scouts.result(), num_chains, log)
+    # The sampler: by pilot runs where a batch is worth it, else NUTS.
+    with log.timing("tuning"):
+        if large is not None:
             tuned = tune(
                 large,
                 coordinates,
-                account,
+                log,
                 key=key_tune,
                 mode=mode,
                 modes=modes,
@@ -124,18 +116,18 @@ def infer(
                 progress=progress,
                 programs=programs,
             )
-        return _sample_rounds(tuned, key_run, *run)
-    size = target.num_data if isinstance(target, Posterior) else "no"
-    account.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
-    with account.timing("tuning"):
-        tuned = tune_nuts(target, coordinates, key_tune, num_chains, modes)
-    return _sample_rounds(tuned, key_run, *run)
+        else:
+            size = target.num_data if isinstance(target, Posterior) else "no"
+            log.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
+            tuned = tune_nuts(target, coordinates, key_tune, num_chains, modes)
+    # Draws, until the errors are small enough.
+    return _sample_rounds(tuned, key_run, log, accuracy, num_chains, deadline, progress)
 
 
 def _sample_rounds(
     tuned: Tuned,
     key: Array,
-    account: Account,
+    log: DecisionLog,
     accuracy: float,
     num_chains: int,
     deadline: float,
@@ -148,7 +140,7 @@ def _sample_rounds(
     table = None
     for key_round in split_key(key, ROUNDS):
         begin = time.perf_counter()
-        with account.timing("sampling"):
+        with log.timing("sampling"):
             part = sample(
                 tuned.kernel,
                 positions=positions,
@@ -160,10 +152,10 @@ def _sample_rounds(
                 progress=progress,
             )
         parts.append(part.without(early))
-        with account.timing("diagnostics"):
+        with log.timing("diagnostics"):
             samples = _joined(parts)
             table = error_table(samples, tuned.bias)
-        done = _good(table, accuracy) and not account.faults
+        done = _good(table, accuracy) and not log.faults
         biased = (table[["bias_mean", "bias_sd"]].max(axis=1) > accuracy).any()
         pace = count / (time.perf_counter() - begin)
         room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
@@ -173,19 +165,14 @@ def _sample_rounds(
             break  # more draws do not take a bias away, and so few would not help
         positions, early = part.final_state.position, 0
     draws = f"{samples.num_draws} draws of each of {num_chains} chains"
-    account.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
-    divergent = _divergent(samples) if isinstance(tuned.kernel, Nuts) else 0.0
+    log.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
+    divergent = np.mean(~samples.info.accepted) if isinstance(tuned.kernel, Nuts) else 0.0
     if divergent > MOST_DIVERGENT:
-        account.faults.append(
+        log.faults.append(
             f"{divergent:.1%} of the trajectories diverged, so draws are missing where the density "
             "curves most; try other parameters of the model"
         )
-    return Inference(samples, table, accuracy, done and not account.faults, account, tuned)
-
-
-def _divergent(samples: Samples) -> float:
-    """The share of trajectories that diverged."""
-    return 1.0 - float(np.mean(samples.info.accepted))
+    return Inference(samples, table, accuracy, done and not log.faults, log, tuned)
 
 
 def _good(table: Any, accuracy: float) -> bool:

@@ -11,27 +11,27 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.driver.compile import compiled_at
 from ergodax.kernel import Info, Kernel
 from ergodax.target.base import AbstractTarget
-from ergodax.tune.account import Account
-from ergodax.tune.beside import compile_beside
-from ergodax.tune.coordinates import Coordinates, in_coordinates
+from ergodax.tune.background import compile_rounds
+from ergodax.tune.curvature import LARGEST_DENSE
+from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.modes import potential_and_gradient
-from ergodax.tune.scale import LARGEST_DENSE
-from ergodax.tune.start import at_modes, inside
-from ergodax.tune.tuned import Tuned
+from ergodax.tune.modes import at_modes, potential_and_gradient
+from ergodax.tune.whitening import Coordinates, in_coordinates
 
 WARM_UP = 500  # steps of each chain
 MOST_DOUBLINGS = 10  # of a trajectory
 FEW_DOUBLINGS = 7  # where time is short
 SETTLE = 100  # draws that are left out where chains begin at several modes
 THREE_LEAPFROGS = 1.1  # the step at which three of them turn a normal law's trajectory around
+HALVINGS = 10  # of a start that lies where the density is not finite
 FEW = 30  # dimensions, beyond which such a step is accepted too rarely
 
 
 class NutsState(eqx.Module):
-    """BlackJAX's state beside ours."""
+    """BlackJAX's state as a state of ours."""
 
     inner: Any
 
@@ -42,13 +42,9 @@ class NutsState(eqx.Module):
 
 
 class Nuts(Kernel):
-    """NUTS with a step size and mass matrix found by `warm_up`.
+    """NUTS with a step size and an inverse mass, (d, d) or (d,), found by `warm_up`.
 
-    Attributes:
-        target: any target.
-        step_size: h.
-        inverse_mass: shape (d, d) or (d,).
-        max_doublings: of a trajectory, which has up to 2^max_doublings leapfrogs.
+    A trajectory has up to 2^max_doublings leapfrogs.
     """
 
     target: AbstractTarget
@@ -98,27 +94,18 @@ def tune_nuts(
     modes: Sequence[PyTree] = (),
     max_doublings: int = MOST_DOUBLINGS,
 ) -> Tuned:
-    """Warm NUTS up in these coordinates, from dispersed starts.
-
-    Args:
-        target: of the position.
-        coordinates: round ones, as far as is known.
-        key: a key of `jax.random.key`.
-        num_chains: chains.
-        modes: positions of all of them where there are several, at which chains begin in turn.
-        max_doublings: of a trajectory.
-    """
+    """Warm NUTS up in whitened coordinates, from dispersed starts at each of several modes."""
     key_start, key_run = split_key(key, 2)
     offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
     dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
     offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
     inner = in_coordinates(target, coordinates)
-    starts = inside(inner, at_modes(centres, coordinates, modes), offsets)
+    starts = _inside(inner, at_modes(centres, coordinates, modes), offsets)
     d = coordinates.dimension
     dense = coordinates.basis.ndim == 1 and d <= LARGEST_DENSE  # correlations left to the mass
     mass = np.eye(d) if dense else np.ones(d)
     like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype), max_doublings)
-    compiling = compile_beside(like, coordinates, starts, 1, key_start)
+    compiling = compile_rounds(like, coordinates, starts, 1, key_start)
     kernel, last = warm_up(
         inner, starts, WARM_UP, key=key_run, dense=dense, max_doublings=max_doublings
     )
@@ -128,10 +115,24 @@ def tune_nuts(
     return Tuned(kernel, coordinates, last, None, 1, 0)
 
 
+def _inside(
+    target: AbstractTarget, centres: Float[Array, "chains d"], offsets: Float[Array, "chains d"]
+) -> Float[Array, "chains d"]:
+    """Centres + offsets, each offset halved until the potential and its gradient are finite."""
+    look = compiled_at(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
+    middle, steps = np.asarray(centres), np.asarray(offsets)
+    for _ in range(HALVINGS):
+        finite = np.asarray(look(jax.device_put(middle + steps)))
+        if finite.all():
+            break
+        steps = np.where(finite[:, None], steps, 0.5 * steps)
+    return jax.device_put(middle + steps)
+
+
 def nuts_in_time(
     target: AbstractTarget,
     coordinates: Coordinates,
-    account: Account,
+    log: DecisionLog,
     key: PRNGKeyArray,
     num_chains: int,
     modes: Sequence[PyTree],
@@ -139,21 +140,14 @@ def nuts_in_time(
 ) -> Tuned | None:
     """As `tune_nuts`, with trajectories of 127 leapfrogs at most; None if time is too short for it.
 
-    Args:
-        target: of the position.
-        coordinates: round ones, as far as is known.
-        account: is told the decision.
-        key: a key of `jax.random.key`.
-        num_chains: chains.
-        modes: see `tune_nuts`.
-        max_seconds: that the warm-up may take. It mostly takes half of what is foreseen.
+    The warm-up mostly takes half of the time that is foreseen.
     """
     gradients = WARM_UP * 2**FEW_DOUBLINGS * num_chains
     seconds = gradients * _seconds_of_gradient(target, coordinates.centre)
     if seconds > max_seconds:
-        account.decide("sampler", "not NUTS", f"its warm-up might take {seconds:,.0f} s")
+        log.decide("sampler", "not NUTS", f"its warm-up might take {seconds:,.0f} s")
         return None
-    account.decide("sampler", "NUTS", "all rows, since no batch served")
+    log.decide("sampler", "NUTS", "all rows, since no batch served")
     return tune_nuts(target, coordinates, key, num_chains, modes, FEW_DOUBLINGS)
 
 
@@ -209,7 +203,7 @@ def turning_step(adapted: float, dimension: int) -> float:
     place is rougher.
 
     Args:
-        adapted: the step at acceptance 0.8, in units in which the law is round.
+        adapted: the step at acceptance 0.8, in whitened coordinates.
         dimension: d.
 
     Example:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number
 from ergodax.diagnostics.temperature import temperature as read_temperature
 from ergodax.driver.sample import sample
 from ergodax.errors import DivergenceError
@@ -35,13 +36,12 @@ def first_step(
     temperature: float = 1.0,
     share: float = SHARE,
 ) -> float:
-    """The ten-per-cent rule: no direction is heated by more than a tenth, to first order.
+    """The ten-per-cent rule: no variance is inflated by more than a tenth, to first order.
 
     On a Gaussian, with k the largest curvature and V the largest variance of the gradient's noise,
-    an overdamped step h inflates variances by h k / 2 + h V / (2 T), and a step with momentum and
-    friction gamma shifts the momentum's by h^2 k / 4 and heats by h V / (2 gamma T). The largest h
-    is returned for which the sum is at most `share`. It is where to begin, not where to end: see
-    `find_step` and `diagnostics.bias`.
+    an overdamped step h inflates variances by h k / 2 + h V / (2 T), and one with momentum and
+    friction gamma by h^2 k / 4 + h V / (2 gamma T). The largest h is returned for which this is at
+    most `share`. It is where to begin, not where to end: see `find_step` and `diagnostics.bias`.
 
     Args:
         gradient: an estimator of grad U.
@@ -51,14 +51,10 @@ def first_step(
         temperature: T.
         share: see above.
 
-    Returns:
-        h.
-
     Raises:
         ValueError: a share that is not positive, or no curvature at the position.
     """
-    if not share > 0:
-        raise ValueError(f"share must be positive, not {share!r}. Try 0.1.")
+    real_number("share", share, above=0.0, hint="Try 0.1.")
     gradient, position = check_estimator(gradient), tree.freeze(position)
     keys = jax.random.split(check_key(key))
     curvature = float(_curvature(gradient.target, position, keys[0]))
@@ -107,10 +103,9 @@ def find_step(
 ) -> StepSearch:
     """The step size at which the temperature is off by a given share, by dual averaging.
 
-    In each round the chains go on with the present step; log h is moved against the sign of
-    |T_measured / T - 1| - excess. Rounds are noisy; what is returned is the mean of log h over the
-    second half of them. The kinetic temperature suits schemes whose configurational one has no
-    error on Gaussians (BAOAB, ABOBA).
+    In each round the chains go on with the present step, and log h moves against the sign of
+    |T_measured / T - 1| - excess; the mean of log h over the second half is returned. The kinetic
+    temperature suits schemes whose configurational one has no error on Gaussians (BAOAB, ABOBA).
 
     Args:
         make_kernel: step size -> kernel.
@@ -125,9 +120,6 @@ def find_step(
         num_steps: of each chain in a round.
         thin: steps to a draw at which the temperature is read.
         num_chains: chains.
-
-    Returns:
-        A StepSearch.
 
     Raises:
         ValueError: an unknown readout, a number out of range, or a sampler without a momentum.

@@ -1,9 +1,9 @@
-"""A sampler for posteriors with walls, which suit no minibatch: HMC on a condensed posterior.
+"""A sampler for posteriors that suit no minibatch: HMC on a condensed posterior.
 
-A row whose score is large in units of the posterior bounds it like a wall, which is felt only close
-by. A batch that lacks this row does not see the wall, and one that has it is thrown back N / n
-times as far. Rows like that are few: HMC follows them in short steps, other rows that bend and a
-Taylor polynomial of the rest in long ones, and a test by the whole data keeps the law exact.
+An observation of extreme curvature bounds the posterior, and is felt only close to its bound. A
+batch that lacks it does not see the bound, and one that has it is thrown back N / n times as far.
+Such rows are few: HMC follows them in short steps, other rows of some curvature and a Taylor
+polynomial of the rest in long ones, and a test by the whole data keeps the law exact.
 """
 
 import dataclasses
@@ -11,25 +11,24 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.driver.progress import progress_bar
 from ergodax.driver.sample import sample
 from ergodax.exact import Condensed, condense, delayed_acceptance
+from ergodax.exact.condensed import Rows
 from ergodax.gradient import FullGradient
-from ergodax.sampler.hmc import hmc
-from ergodax.sampler.split_hmc import split_hmc
+from ergodax.sampler.hamiltonian import hmc, split_hmc
 from ergodax.target.posterior import Posterior
-from ergodax.tune.account import Account
-from ergodax.tune.coordinates import Coordinates
+from ergodax.tune.curvature import draws_coordinates, hessian_coordinates
+from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.newton import whole_hessian
-from ergodax.tune.programs import in_round
-from ergodax.tune.scale import draws_coordinates, hessian_coordinates
-from ergodax.tune.sharpness import sharpness
-from ergodax.tune.tuned import Tuned
+from ergodax.tune.modes import whole_hessian
+from ergodax.tune.whitening import Coordinates, posterior_in
 
 ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the
 # coordinates stay as they are
@@ -41,7 +40,7 @@ INNER = 1, 64
 OUTER = 1, 32
 LONGEST = 1.3  # step, which turns a normal law's chain by less than a quarter
 SHARP = 1.0  # curvature of a row in whitened coordinates, from which it is followed in short steps
-WALL = 4.0  # from which it is not forgotten where later draws do not touch it
+EXTREME = 4.0  # from which it is not forgotten where later draws do not touch it
 BEYOND = 1.0  # log density that a polynomial misses of a row, from which it is not either
 OUTSIDE = 30.0  # in potential: a chain that is so much worse off than another begins there
 CHAINS = 8  # at least, in the rounds: more draws of each step of a chain
@@ -53,17 +52,11 @@ MOST_BETWEEN = 8  # trajectories between tests by all data
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """Of a trajectory.
+    """The steps of a trajectory."""
 
-    Attributes:
-        inner: the length of a short step.
-        inner_count: short steps in a long one, a power of two.
-        outer_count: long steps.
-    """
-
-    inner: float
-    inner_count: int
-    outer_count: int
+    inner: float  # the length of a short step
+    inner_count: int  # short steps in a long one, a power of two
+    outer_count: int  # long steps
 
     @classmethod
     def of(cls, inner: float, *, sharp: bool = True) -> "Steps":
@@ -97,17 +90,11 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True)
 class Surrogate:
-    """A condensed posterior.
-
-    Attributes:
-        condensed: in the coordinates u.
-        steep: the places of those rows that bend sharply, among the rows that are kept.
-        walls: the numbers, in the data, of those that were ever seen to bend very sharply.
-    """
+    """A condensed posterior in the coordinates u."""
 
     condensed: Condensed
-    steep: Int[np.ndarray, " steep"]
-    walls: Int[np.ndarray, " walls"]
+    steep: Int[np.ndarray, " steep"]  # places, among the rows that are kept, of those that bend
+    extreme: Int[np.ndarray, " extreme"]  # in the data, observations of extreme curvature so far
 
     @classmethod
     def of(
@@ -117,27 +104,46 @@ class Surrogate:
         points: Float[np.ndarray, "draws d"],
         known: Int[np.ndarray, " known"],
     ) -> "Surrogate":
-        """By looking at some draws u, and with what is known of walls."""
+        """By looking at some draws u, and with the extreme observations that are known."""
         dtype = coordinates.basis.dtype
         draws, origin = (on_device(x, dtype) for x in (points, np.zeros(coordinates.dimension)))
-        condensed = condense(in_round(posterior, coordinates), origin, draws, keep=known)
-        bends = np.asarray(sharpness(condensed.kept, draws))
+        condensed = condense(posterior_in(posterior, coordinates), origin, draws, keep=known)
+        bends = np.asarray(sharpest_curvatures(condensed.kept, draws))
         rows = np.asarray(condensed.rows)
-        seen = (bends > WALL) | (np.asarray(condensed.remainders) > BEYOND)
-        walls = np.union1d(known, rows[seen])
+        seen = (bends > EXTREME) | (np.asarray(condensed.remainders) > BEYOND)
+        extreme = np.union1d(known, rows[seen])
         bends = np.where(np.isin(rows, known), np.inf, bends)
         count = int(np.sum(bends > SHARP))
         if 2 * count >= len(bends) or not count:
-            return cls(condensed, np.arange(0), walls)
+            return cls(condensed, np.arange(0), extreme)
         # A power of two, for the same program in the next round.
         steep = np.argsort(-bends, kind="stable")[: 2 ** int(np.ceil(np.log2(count)))]
-        return cls(condensed, steep, walls)
+        return cls(condensed, steep, extreme)
+
+
+@eqx.filter_jit
+def sharpest_curvatures(rows: Rows, draws: PyTree) -> Float[Array, " rows"]:
+    """The largest curvature of each row's log-likelihood along its own score, over some draws."""
+
+    def of(row: PyTree, position: PyTree) -> Float[Array, ""]:
+        single = jax.tree.map(lambda x: x[None], row)
+        slope = jax.grad(lambda x: rows.posterior.log_likelihoods(x, single)[0])
+        score = slope(position)
+        bend = jax.jvp(slope, (position,), (score,))[1]
+        square = tree.dot(score, score)
+        # Far from its bound a row has no score left in the dtype, and bends nothing.
+        return jnp.abs(tree.dot(score, bend)) / jnp.maximum(square, jnp.finfo(square.dtype).tiny)
+
+    def at(position: PyTree) -> Float[Array, " rows"]:
+        return jax.vmap(of, in_axes=(0, None))(rows.rows, position)
+
+    return jnp.max(lax.map(at, draws), axis=0)
 
 
 def tune_surrogate(
     posterior: Posterior,
     mode: PyTree,
-    account: Account,
+    log: DecisionLog,
     key: PRNGKeyArray,
     num_chains: int = 4,
     progress: bool = True,
@@ -147,7 +153,7 @@ def tune_surrogate(
     Args:
         posterior: with data in memory; a round takes some passes over them.
         mode: of the posterior, or near it.
-        account: is told the decisions.
+        log: is told the decisions.
         key: a key of `jax.random.key`.
         num_chains: chains.
         progress: show bars.
@@ -170,14 +176,14 @@ def tune_surrogate(
             late = draws[:, draws.shape[1] // 3 :].reshape(-1, d)
             points, ends = late[rng.choice(len(late), POINTS, replace=False)], draws[:, -1]
             if number:  # the first draws are too wide to tell
-                known = surrogate.walls
+                known = surrogate.extreme
             if number + 2 < len(ROUNDS):
                 moved = draws_coordinates(coordinates, late)
                 points, ends = (_moved(coordinates, moved, u) for u in (points, ends))
                 coordinates = moved
             starts, done = on_device(ends, dtype), done + ROUNDS[number]
             report(done, 0.0)
-    return _tried(surrogate, coordinates, starts[:num_chains], inner, account, key_trial)
+    return _tried(surrogate, coordinates, starts[:num_chains], inner, log, key_trial)
 
 
 @eqx.filter_jit
@@ -186,7 +192,7 @@ def _potentials(condensed: Condensed, u: Float[Array, "chains d"]) -> Float[Arra
 
 
 def _inside(condensed: Condensed, starts: Float[Array, "chains d"]) -> Float[Array, "chains d"]:
-    """The starts, those beyond a wall that was not known before replaced by the best."""
+    """The starts, those beyond a bound that was not known before replaced by the best."""
     values = np.asarray(_potentials(condensed, starts), np.float64)
     best = int(np.nanargmin(values))
     far = ~(values < values[best] + starts.shape[1] + OUTSIDE)
@@ -234,7 +240,7 @@ def _tried(
     coordinates: Coordinates,
     starts: Float[Array, "chains d"],
     inner: float,
-    account: Account,
+    log: DecisionLog,
     key: PRNGKeyArray,
 ) -> Tuned | None:
     """The kernel, if the whole data accept what it proposes."""
@@ -249,14 +255,14 @@ def _tried(
     )
     accepted = float(np.mean(samples.info.acceptance))
     moves = np.any(np.diff(samples.position, axis=1), axis=-1).mean(axis=1)  # of each chain
-    account.decide(
+    log.decide(
         "surrogate",
         f"{condensed.evaluations:,} of {total:,} rows, a polynomial for the others",
         f"log density off by {float(condensed.spread):.2g}; {accepted:.0%} accepted by all rows",
     )
     if moves.min() < LEAST:
         return None
-    account.decide(
+    log.decide(
         "sampler",
         f"HMC on it, {steps.outer_count} steps of {steps.outer:.3g}",
         f"{len(surrogate.steep)} steep rows in {steps.inner_count} shorter steps each; a test by "

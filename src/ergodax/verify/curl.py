@@ -1,6 +1,7 @@
 """The skew matrix Q of an equation whose stationary density is known (Ma, Chen and Fox, 2015)."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,15 +11,45 @@ from jaxtyping import Array, Float
 
 from ergodax.recipe.operators import Dense
 from ergodax.recipe.recipe import Recipe, Variables
-from ergodax.verify.box import find_box
-from ergodax.verify.equation import Equation
-from ergodax.verify.grid import Axis, as_drift, as_energy, as_grid, as_matrix_field
-from ergodax.verify.linear import by_linear_algebra
-from ergodax.verify.recovery import METHODS, Field, from_constant, from_grid
+from ergodax.verify.curl_methods import (
+    Interpolant,
+    Linear,
+    by_fourier,
+    by_line_integrals,
+    by_linear_algebra,
+    interpolant,
+)
+from ergodax.verify.equation import Equation, divergence, matrix
+from ergodax.verify.grid import (
+    Axis,
+    as_drift,
+    as_energy,
+    as_grid,
+    as_matrix_field,
+    cell_volume,
+    mesh,
+    tabulate,
+)
+from ergodax.verify.table import Table, find_box, tabulated
+
+METHODS = {"closed form": by_line_integrals, "fourier": by_fourier}
+
+TRUSTED = 1e-11  # Q = A / p is kept where p > 1e-11 max p, and continued from there
+TESTED = 1e-6  # the drift is compared where p > 1e-6 max p
+TESTED_SLOW = 1e-3  # where A decays more slowly than p
+FLOOR = 1e-7
+MOST_TESTED = 10_000  # points
+STATIONARY = 1e-6  # relative size of div J, or of the mean of J, that counts as zero
+DECAYED = 1e-12  # of max p, at the edge of a box
+RESOLVED = 1e-3  # relative error of div(Q p) above which a grid is too coarse
+
+ADVICE = (
+    "Check the signs, that the noise is sqrt(2 T D) dW, and that the drift has the terms from "
+    "derivatives of D."
+)
 
 POINTS = {1: 256, 2: 256, 3: 64}  # cells an axis, where the caller does not say
 FEWEST = 32  # of them: a normal density needs about 40 in a box found for it
-
 GAUGE = {
     1: "none: in one dimension Q = 0, and the current vanishes.",
     2: "none among fields Q p that decay: in two dimensions they are unique.",
@@ -26,6 +57,179 @@ GAUGE = {
 }
 LEAST_NORM = "Q + S / p with div S = 0 makes the same drift; this is the Q p of least L2 norm."
 LINEAR_GAUGE = "Q + S / p with div S = 0 makes the same drift; this is the only constant Q."
+
+
+class Constant(eqx.Module):
+    """The same matrix everywhere."""
+
+    matrix: Float[Array, "d d"]
+
+    def __call__(self, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+        """The matrix, in the dtype of z."""
+        return self.matrix.astype(z.dtype)
+
+
+class Interpolated(eqx.Module):
+    """A skew matrix whose entries below the diagonal are splines."""
+
+    below: Interpolant
+
+    def __call__(self, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+        """The matrix at z."""
+        lower = jnp.zeros((z.size, z.size), z.dtype)
+        lower = lower.at[np.tril_indices(z.size, -1)].set(self.below(z))
+        return lower - lower.T
+
+
+class Quotient(eqx.Module):
+    """Q = A / p, with A a spline and p exact, for an A that decays more slowly than p.
+
+    Where p is below `FLOOR` of its largest value Q goes to zero instead of to infinity.
+    """
+
+    below: Interpolant
+    energy: Callable
+    least: Float[Array, ""]
+    temperature: Float[Array, ""]
+
+    def __call__(self, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+        """The matrix at z."""
+        least, temperature = self.least.astype(z.dtype), self.temperature.astype(z.dtype)
+        p = jnp.exp((least - self.energy(z)) / temperature)
+        return Interpolated(self.below)(z) * (p / (p**2 + FLOOR**2))
+
+
+Field = Constant | Interpolated | Quotient
+
+
+class Figures(NamedTuple):
+    """How well a Q was found; the attributes of `Curl` say what each is."""
+
+    divergence_error: float
+    skewness_error: float
+    drift_error: float
+    mean_current: float
+    tested: float
+
+
+def _from_constant(equation: Equation, found: Linear) -> tuple[Constant, Figures]:
+    """The field and figures of a linear equation."""
+    q = found.curl
+    diffusion = tabulate(lambda z: matrix(equation.diffusion, z), found.points[:1])[0]
+    asymmetry = _ratio(np.abs(q + q.T).max(), np.abs(q + diffusion).max())
+    if asymmetry > STATIONARY:
+        raise ValueError(
+            "exp(-H / T) is not stationary: B L^-1 - D should be skew, and its symmetric part is "
+            f"{0.5 * asymmetry:.1e} of B L^-1. {ADVICE}"
+        )
+    field = Constant(jnp.asarray(0.5 * (q - q.T)))
+    relative, absolute = _compare(equation, field, found.points)
+    return field, Figures(relative, asymmetry, absolute, 0.0, TESTED)
+
+
+def _from_grid(equation: Equation, grid: tuple[Axis, ...], method: str) -> tuple[Field, Figures]:
+    """The field and figures of any equation in three dimensions or fewer."""
+    table = tabulated(equation, grid)
+    mean_current = _check_current(table)
+    product = METHODS[method](table) / equation.temperature
+    slow = (method, len(grid)) == ("fourier", 3)
+    field, asymmetry = _build(table, product, equation if slow else None)
+    tested = TESTED_SLOW if slow else TESTED
+    corners = mesh(grid) + 0.5 * np.array([axis.width for axis in grid])
+    points = corners[table.density > tested * table.density.max()]
+    points = points[:: 1 + len(points) // MOST_TESTED]
+    relative, absolute = _compare(equation, field, points)
+    if not relative <= RESOLVED:
+        raise ValueError(
+            f"the grid is too coarse: div(Q p) misses J by {relative:.1e} of the largest |f| p. "
+            f"Try points={2 * grid[0].points}, or a smaller box."
+        )
+    return field, Figures(relative, asymmetry, absolute, mean_current, tested)
+
+
+def _build(
+    table: Table, product: Float[np.ndarray, "d d *cells"], slow: Equation | None = None
+) -> tuple[Field, float]:
+    """Q = A / p as a smooth field, and the skewness error of A; `slow` if A decays slower."""
+    d = len(table.grid)
+    if d == 1:
+        return Constant(jnp.zeros((1, 1))), 0.0
+    transposed = np.swapaxes(product, 0, 1)
+    size = np.abs(product).max() + (table.diffusion * table.density).max()
+    asymmetry = _ratio(np.abs(product + transposed).max(), size)
+    rows, columns = np.tril_indices(d, -1)
+    below = 0.5 * (product - transposed)[rows, columns]
+    if slow is not None:
+        peak = mesh(table.grid).reshape(-1, d)[table.density.argmax()]
+        least = float(slow.energy(jnp.asarray(peak)))
+        values = np.moveaxis(below / table.density.max(), 0, -1)
+        spline = interpolant(values, np.full(table.density.shape, True), table.grid)
+        parts = jnp.asarray(least), jnp.asarray(slow.temperature)
+        return Quotient(spline, slow.energy, *parts), asymmetry
+    trusted = table.density > TRUSTED * table.density.max()
+    values = np.moveaxis(below / np.where(trusted, table.density, 1.0), 0, -1)
+    return Interpolated(interpolant(values, trusted, table.grid)), asymmetry
+
+
+def _compare(
+    equation: Equation, field: Field, points: Float[np.ndarray, "n d"]
+) -> tuple[float, float]:
+    """The largest p |f - f recovered| relative to the largest p |f|, and |f - f recovered|.
+
+    The first is the error of T div(Q p) = J as well, since T div(Q p) - J = p (f recovered - f).
+    """
+
+    def at(z: Float[Array, " d"]) -> tuple[Array, Array, Array]:
+        given = equation.drift(z)
+        error = given - _recovered_drift(equation, field, z)
+        return equation.energy(z), jnp.linalg.norm(given), jnp.linalg.norm(error)
+
+    energy, size, error = tabulate(at, points)
+    weights = np.exp((energy.min() - energy) / equation.temperature)
+    return _ratio((weights * error).max(), (weights * size).max()), float(error.max())
+
+
+def _recovered_drift(equation: Equation, field: Field, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """-(D + Q) grad H + T div(D + Q)."""
+
+    def total(z: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, " d"]:
+        return equation.diffusion(z, v) + field(z) @ v
+
+    return equation.temperature * divergence(total, z) - total(z, equation.force(z))
+
+
+def _check_current(table: Table) -> float:
+    """The mean current over the mean |f|; refuses a density that is not stationary or is cut."""
+    found = _ratio(table.mean(np.abs(table.residual)), table.mean(table.terms))
+    if not found <= STATIONARY:
+        worst = np.argmax(np.abs(table.residual) * table.density)
+        where = np.array2string(mesh(table.grid).reshape(-1, len(table.grid))[worst], precision=3)
+        raise ValueError(
+            f"exp(-H / T) is not stationary: div J is {found:.1e} of the size of its terms on "
+            f"average, and largest at z = {where}. {ADVICE}"
+        )
+    faces = [np.take(table.density, [0, -1], axis=i).max() for i in range(len(table.grid))]
+    edge = float(max(faces) / table.density.max())
+    at_edge = f"at its edge p is up to {edge:.1e} of max p"
+    cells = tuple(range(1, 1 + len(table.grid)))
+    mean = table.current.sum(axis=cells) * cell_volume(table.grid)
+    found = _ratio(np.linalg.norm(mean), table.mean(table.drift))
+    if not found <= STATIONARY:
+        raise ValueError(
+            f"the mean current is {np.array2string(mean, precision=3)}, {found:.1e} of the mean "
+            "|f|, and T div(Q p) has mean zero. On a torus there is no Q. If the density lives on "
+            f"R^d, the box cuts it ({at_edge}): try a wider one, or leave `grid` out."
+        )
+    if not edge <= DECAYED:
+        raise ValueError(
+            f"the box cuts the density: {at_edge}. Try a wider one, or leave `grid` out."
+        )
+    return found
+
+
+def _ratio(part: float, whole: float) -> float:
+    """part / whole, and 0 for 0 / 0."""
+    return float(part) / float(whole) if whole else float(part)
 
 
 class Curl(eqx.Module):
@@ -107,18 +311,15 @@ def curl(
 
     - "linear": f affine, D constant, H quadratic, in any dimension. With f = -B (z - m) and
       L the Hessian of H, Q = B L^-1 - D, to rounding.
-    - "closed form": two or three dimensions; line integrals of the current on a box that holds
-      the density. In three dimensions Q is not unique; this one has a Q_12 of z_1 and z_2 alone,
-      that of their marginal, and is the constant one where the equation is linear.
-    - "fourier": one to three dimensions; the Fourier coefficients of Q p from those of J: the Q p
-      of least norm. In three dimensions that decays more slowly than p, so that Q grows into the
-      tails; it is brought back to zero where p < 1e-7 max p, and the drift is right where p is
-      not small.
+    - "closed form": two or three dimensions; line integrals of the current in a box. In three
+      dimensions Q is not unique; this one has a Q_12 of z_1 and z_2 alone.
+    - "fourier": one to three dimensions; the Q p of least norm, from the Fourier coefficients of
+      J. In three dimensions it decays more slowly than p: Q is brought back to zero where
+      p < 1e-7 max p, and the drift is right where p is not small.
     - "auto": "linear" where the derivatives at a few points say so, otherwise "fourier", or
       "closed form" in three dimensions.
 
-    Everything is computed in float64. Q is a quintic spline, found where p > 1e-11 max p, with the
-    nearest such value beyond; in three dimensions by "fourier" it is a spline of Q p, over p.
+    Computed in float64. Q is a quintic spline, found where p > 1e-11 max p, and constant beyond.
 
     Args:
         drift: f, a function of z of shape (d,) that returns shape (d,), in JAX.
@@ -143,11 +344,12 @@ def curl(
             torus; a box that cuts the density; a grid that is too coarse.
 
     Reference:
-        Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 2. (The
-        signs of Eq. (28) and of the kernel in Remark 1 are corrected here; line integrals in three
-        dimensions are not in the paper.)
+        Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 2, with
+        the signs of Eq. (28) and of the kernel in Remark 1 corrected.
 
-    Example, a rotation in the plane:
+    Example:
+        A rotation in the plane.
+
         >>> import jax.numpy as jnp, numpy as np
         >>> rotation = np.array([[1.0, -2.0], [2.0, 1.0]])
         >>> found = curl(
@@ -163,10 +365,10 @@ def curl(
         raise ValueError(f"dimension must be at least 1, not {dimension}.")
     if not temperature > 0:
         raise ValueError(f"temperature must be positive, not {temperature}.")
-    matrix, temperature = as_matrix_field(diffusion, dimension), float(temperature)
+    spread, temperature = as_matrix_field(diffusion, dimension), float(temperature)
     equation = Equation(
         as_drift(drift, dimension),
-        lambda z, v: matrix(z) @ v,
+        lambda z, v: spread(z) @ v,
         as_energy(potential, dimension),
         temperature,
     )
@@ -175,15 +377,15 @@ def curl(
         if constant is None:
             method = _grid_method(method, dimension)
             axes = _grid(equation, dimension, grid, points)
-            field, figures = from_grid(equation, axes, method)
+            field, figures = _from_grid(equation, axes, method)
             gauge = LEAST_NORM if (method, dimension) == ("fourier", 3) else GAUGE[dimension]
         else:
-            method, (field, figures) = "linear", from_constant(equation, constant)
+            method, (field, figures) = "linear", _from_constant(equation, constant)
             gauge = GAUGE[1] if dimension == 1 else LINEAR_GAUGE
     # Outside of the context, so that the arrays have the precision that JAX is set to.
     arrays, functions = eqx.partition(field, eqx.is_array)
     field = eqx.combine(jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), arrays), functions)
-    return Curl(field, matrix, method, temperature, *figures, gauge)
+    return Curl(field, spread, method, temperature, *figures, gauge)
 
 
 def _grid_method(method: str, dimension: int) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 Vector = Float[Array, " d"]
 Drift = Callable[[Vector], Vector]
@@ -20,6 +20,7 @@ Product = Callable[[Vector, Vector], Vector]  # (z, v) -> A(z) v
 # Derivatives of derivatives make large programs for a few points: compiling is most of the time.
 IN_HASTE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 LARGEST = 256  # variables; the residual costs d^2 products with D
+ROUNDS = 400
 
 
 def check_size(size: int) -> None:
@@ -74,14 +75,7 @@ def flow_out(equation: Equation, field: Drift, z: Vector) -> Float[Array, ""]:
 
 
 class Residual(NamedTuple):
-    """What is found at a point, or with a leading axis at many.
-
-    Attributes:
-        value: R.
-        scale: the size of the terms that cancel where R is zero.
-        current: the norm of g.
-        flow: the size of the terms that cancel where g is zero.
-    """
+    """R and the norm of g at a point or many, and the sizes of the terms that cancel in them."""
 
     value: Float[Array, "*n"]
     scale: Float[Array, "*n"]
@@ -117,8 +111,75 @@ def residuals(equation: Equation, points: Float[Array, "n d"]) -> Residual:
     return compiled(lambda p: jax.lax.map(lambda z: residual_at(equation, z), p))(points)
 
 
+def double(z: PyTree) -> PyTree:
+    """The same tree in double precision, where that is enabled."""
+    return jax.tree.map(lambda x: jnp.asarray(x, float), z)
+
+
+def matrix(product: Product, z: Vector) -> Float[Array, "d d"]:
+    """A(z)."""
+    columns = jax.vmap(product, in_axes=(None, 0), out_axes=1)
+    return columns(z, jnp.eye(z.size, dtype=z.dtype))
+
+
 def matrices(product: Product, points: Float[Array, "n d"]) -> Float[Array, "n d d"]:
     """A(z) at each point."""
-    basis = jnp.eye(points.shape[1], dtype=points.dtype)
-    columns = jax.vmap(product, in_axes=(None, 0), out_axes=1)
-    return compiled(lambda p: jax.lax.map(lambda z: columns(z, basis), p))(points)
+    return compiled(lambda p: jax.lax.map(lambda z: matrix(product, z), p))(points)
+
+
+def first_of(points: PyTree) -> PyTree:
+    """The first of points that have a leading axis.
+
+    Raises:
+        ValueError: they have none, or not the same in every leaf.
+    """
+    shapes = [x.shape for x in jax.tree.leaves(points)]
+    if len({shape[:1] for shape in shapes}) != 1 or 0 in shapes[0][:1] or shapes[0] == ():
+        raise ValueError(
+            "points must have a leading axis over one point or more, the same in every leaf, not "
+            f"the shapes {shapes}. For a single point x try x[None]."
+        )
+    return jax.tree.map(lambda x: x[0], points)
+
+
+def draw_points(
+    energy: Callable[[Float[Array, " d"]], Float[Array, ""]],
+    start: Float[Array, " d"],
+    num_points: int,
+    key: PRNGKeyArray,
+) -> Float[Array, "n d"]:
+    """Points about where exp(-energy) has its mass; they need not follow it exactly.
+
+    A population of walkers, which start one unit about `start`, proposes differences of its own
+    members, so that no scale has to be known.
+    """
+    d = start.size
+    population = max(num_points, 2 * d + 8)
+    value = jax.vmap(energy)
+    key_start, key_walk = jax.random.split(key)
+    z = start[None] + jax.random.normal(key_start, (population, d), start.dtype)
+
+    def move(carry: tuple, key: PRNGKeyArray) -> tuple:
+        z, now = carry
+        key_shift, key_noise, key_size, key_accept = jax.random.split(key, 4)
+        # Two other members each: the population turned by two different distances.
+        a, b = jax.random.choice(key_shift, population - 1, (2,), replace=False) + 1
+        size = jnp.where(jax.random.bernoulli(key_size, 0.1), 1.0, 2.38 / (2.0 * d) ** 0.5)
+        noise = 1e-3 * jax.random.normal(key_noise, z.shape, z.dtype)
+        difference = jnp.roll(z, a, axis=0) - jnp.roll(z, b, axis=0)
+        new = z + (size.astype(z.dtype) + noise) * difference
+        then = value(new)
+        threshold = jax.random.exponential(key_accept, now.shape, now.dtype)
+        accepted = then - now < threshold  # False for NaN
+        return (
+            jnp.where(accepted[:, None], new, z),
+            jnp.where(accepted, then, now),
+        ), None
+
+    @compiled
+    def walk(z: Array) -> Array:
+        keys = jax.random.split(key_walk, ROUNDS)
+        first = jnp.nan_to_num(value(z), nan=jnp.inf)
+        return jax.lax.scan(move, (z, first), keys)[0][0]
+
+    return walk(z)[:num_points]

@@ -8,9 +8,9 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from ergodax.verify.cells import Cells
 from ergodax.verify.grid import (
     Axis,
+    Cells,
     as_drift,
     as_grid,
     as_matrix_field,
@@ -19,9 +19,9 @@ from ergodax.verify.grid import (
     mesh,
     tabulate,
 )
-from ergodax.verify.rates import rate_matrix
 
 JUMPS_A_STAGE = 1000.0  # expected; the weights of a stage are then exact to 1e-12
+LOW, HIGH, ALL = slice(-1), slice(1, None), slice(None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +115,8 @@ def fokker_planck(
         J = (B(-Pe) D_i p_i - B(Pe) D_(i+1) p_(i+1)) / width,    B(x) = x / (e^x - 1),
 
     with Pe = f width / D at their common face: exact for a constant f / D, and upwind where D is
-    zero. A correlation D_12 becomes jumps along the diagonals, whose share is taken from the
-    axes. Second order in the width; first where D = 0 and the flux is upwind.
+    zero. A correlation D_12 becomes jumps along the diagonals. Second order in the width; first
+    where D = 0 and the flux is upwind.
 
     Args:
         drift: f, a function of z of shape (d,) that returns shape (d,), in JAX.
@@ -138,7 +138,9 @@ def fokker_planck(
         for the flux; Jensen, Markoff chains as an aid in the study of Markoff processes, 1953,
         for uniformisation.
 
-    Example, the Ornstein-Uhlenbeck process from 0, whose variance at time 1/2 is 1 - 1/e:
+    Example:
+        The Ornstein-Uhlenbeck process from 0, whose variance at time 1/2 is 1 - 1/e.
+
         >>> equation = fokker_planck(lambda z: -z, lambda z: 1.0, Axis(-6.0, 6.0, 400))
         >>> law = equation.evolve(equation.point_mass([0.0]), 0.5)
         >>> round(equation.mean(lambda z: z[0] ** 2, law), 3)
@@ -158,3 +160,90 @@ def _poisson(mean: float) -> Float[np.ndarray, " k"]:
     k = np.arange(int(mean + 9.0 * np.sqrt(mean)) + 40)
     weights = np.exp(k * np.log(mean) - mean - scipy.special.gammaln(k + 1.0))
     return weights / weights.sum()
+
+
+def rate_matrix(
+    drift: Callable, diffusion: Float[np.ndarray, "*cells d d"], axes: tuple[Axis, ...]
+) -> scipy.sparse.csr_array:
+    """A with dp/dt = A p, from D at the centres: off-diagonals not negative, zero column sums."""
+    jumps = [
+        _along_axis(drift, own, axes, i) for i, own in enumerate(_axis_shares(diffusion, axes))
+    ]
+    if len(axes) == 2:
+        rate = diffusion[..., 0, 1] / cell_volume(axes)
+        # A correlation above zero jumps to the upper right and back, one below to the lower right.
+        for sign, here, there in ((1, (LOW, LOW), (HIGH, HIGH)), (-1, (LOW, HIGH), (HIGH, LOW))):
+            share = np.maximum(sign * rate, 0.0)
+            jumps.append((here, there, share[here], share[there]))
+    return _assemble(jumps, diffusion.shape[: len(axes)])
+
+
+def _axis_shares(
+    diffusion: Float[np.ndarray, "*cells d d"], axes: tuple[Axis, ...]
+) -> list[Float[np.ndarray, "*cells"]]:
+    """What the axes keep of D once the diagonals of the cells have made its correlation."""
+    if len(axes) == 1:
+        return [diffusion[..., 0, 0]]
+    across = np.abs(diffusion[..., 0, 1])
+    first, second = diffusion[..., 0, 0], diffusion[..., 1, 1]
+    aspect = axes[1].width / axes[0].width
+    shares = [first - across / aspect, second - across * aspect]
+    slack = 1e-12 * diffusion.max()
+    if min(share.min() for share in shares) < -slack:
+        live = across > 0
+        low, high = (across[live] / first[live]).max(), (second[live] / across[live]).min()
+        advice = (
+            f"Choose points such that width[1] / width[0] lies in [{low:.3g}, {high:.3g}]"
+            if low <= high
+            else "No shape of cell suits the whole box: try a smaller one, or coordinates in which "
+            "the diffusion is less correlated"
+        )
+        raise ValueError(
+            "diffusion is too correlated for the grid: jumps would have negative rates with cells "
+            f"of width {axes[0].width:.3g} by {axes[1].width:.3g}. {advice}."
+        )
+    return [np.maximum(share, 0.0) for share in shares]
+
+
+def fitted(
+    left: Float[np.ndarray, "..."],
+    right: Float[np.ndarray, "..."],
+    pull: Float[np.ndarray, "..."],
+    width: float,
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+    """The rates to the right and to the left across a face, from D on both sides and f there."""
+    middle = 0.5 * (left + right)
+    diffuses = middle > 0
+    peclet = pull * width / np.where(diffuses, middle, 1.0)
+    upwind = np.maximum(pull, 0.0) / width, np.maximum(-pull, 0.0) / width
+    return (
+        np.where(diffuses, left / scipy.special.exprel(-peclet) / width**2, upwind[0]),
+        np.where(diffuses, right / scipy.special.exprel(peclet) / width**2, upwind[1]),
+    )
+
+
+def _along_axis(
+    drift: Callable, own: Float[np.ndarray, "*cells"], axes: tuple[Axis, ...], i: int
+) -> tuple[Any, ...]:
+    here, there = (tuple(s if j == i else ALL for j in range(len(axes))) for s in (LOW, HIGH))
+    points = mesh(axes)
+    faces = 0.5 * (points[here] + points[there])
+    pull = tabulate(lambda z: drift(z)[i], faces)
+    if not np.isfinite(pull).all():
+        raise ValueError("drift is not finite everywhere on the grid; try a smaller box.")
+    return here, there, *fitted(own[here], own[there], pull, axes[i].width)
+
+
+def _assemble(jumps: list[tuple[Any, ...]], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
+    count = int(np.prod(shape))
+    cells = np.arange(count).reshape(shape)
+    source, goal, rate = [], [], []
+    for here, there, onward, back in jumps:
+        a, b = cells[here].ravel(), cells[there].ravel()
+        source += [a, b]
+        goal += [b, a]
+        rate += [onward.ravel(), back.ravel()]
+    entries = np.concatenate(rate), (np.concatenate(goal), np.concatenate(source))
+    between = scipy.sparse.coo_array(entries, shape=(count, count)).tocsr()
+    between.eliminate_zeros()
+    return (between - scipy.sparse.diags_array(between.sum(axis=0))).tocsr()

@@ -1,23 +1,200 @@
 """A black-box check of a kernel: does it leave the target alone as h -> 0, and how fast?"""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.kernel import check_kernel, check_key
 from ergodax.target.analytic import AnalyticTarget
-from ergodax.verify.bias import Bias
-from ergodax.verify.kernel_functions import as_functions
-from ergodax.verify.kernel_report import KernelReport
-from ergodax.verify.kernel_runs import Change, Trial, measure
+from ergodax.verify.kernel_report import Bias, KernelReport
 
+ALL_PAIRS = 6  # dimension up to which every product x_i x_j is watched
+DRAWS = 2**13  # at once, while they are small
+NUMBERS = 2**20  # coordinates at once
 FRACTIONS = (0.4, 0.2, 0.1, 0.05)  # default step sizes, of the target's shortest time
 STEPS = 4  # default duration, in the largest step size
+
+
+class Moments(eqx.Module):
+    """The default functions: z_i, z_i z_j, cos(2 z_i) and U, with z the standardised position.
+
+    In more than `ALL_PAIRS` dimensions the products are those of neighbours only.
+    """
+
+    target: AnalyticTarget
+    centre: Float[Array, " d"]
+    scale: Float[Array, " d"]
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The i <= j whose products are watched."""
+        d = self.centre.size
+        reach = d if d <= ALL_PAIRS else 2
+        return [(i, j) for i in range(d) for j in range(i, min(i + reach, d))]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each value."""
+        d = range(self.centre.size)
+        products = [f"z{i}^2" if i == j else f"z{i} z{j}" for i, j in self.pairs]
+        cosines = [f"cos(2 z{i})" for i in d]
+        return (*(f"z{i}" for i in d), *products, *cosines, "potential")
+
+    def __call__(self, position: Float[Array, " d"]) -> Float[Array, " functions"]:
+        """All the values at one position."""
+        z = (position - self.centre.astype(position.dtype)) / self.scale.astype(position.dtype)
+        first, second = jnp.array(self.pairs).T
+        potential = self.target.potential(position)[None]
+        return jnp.concatenate([z, z[first] * z[second], jnp.cos(2 * z), potential])
+
+
+class Given(eqx.Module):
+    """A user's functions, by name."""
+
+    functions: tuple[Callable[[Any], Any], ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def __call__(self, position: Float[Array, " d"]) -> Float[Array, " functions"]:
+        """All the values at one position."""
+        values = [jnp.asarray(f(position), position.dtype) for f in self.functions]
+        return jnp.stack(values)
+
+
+def _as_functions(
+    functions: Any,
+    target: AnalyticTarget,
+    source: AnalyticTarget,
+) -> Moments | Given:
+    """The user's functions by name, or the default ones for the law of `source`."""
+    if functions is None:
+        return Moments(target, source.mean, jnp.sqrt(jnp.diagonal(source.covariance)))
+    if not isinstance(functions, Mapping) or not all(map(callable, functions.values())):
+        raise TypeError(
+            f"functions must map names to functions of a position, not {functions!r}. "
+            'Try {"square": lambda x: x[0] ** 2}.'
+        )
+    if not functions:
+        raise ValueError("functions is empty. Leave it out for the default ones.")
+    for name, function in functions.items():
+        shape = jax.eval_shape(function, source.mean).shape
+        if shape != ():
+            raise ValueError(
+                f"functions[{name!r}] must return one number, not an array of shape {shape}. "
+                "Name each component on its own."
+            )
+    return Given(tuple(functions.values()), tuple(functions))
+
+
+class Trial(eqx.Module):
+    """A kernel, the law its starts are drawn from, and what is watched.
+
+    `prepare` is (key, state) -> state, after `init`; `temperature` the kinetic one at the start.
+    """
+
+    kernel: Any
+    source: AnalyticTarget
+    functions: Moments | Given
+    temperature: Float[Array, ""]
+    prepare: Callable[[Any, Any], Any] | None
+
+    def start(self, key: PRNGKeyArray, position: Float[Array, " d"]) -> Any:
+        """The first state."""
+        key_init, key_prepare = jax.random.split(key)
+        state = self.kernel.init(key_init, position)
+        return state if self.prepare is None else self.prepare(key_prepare, state)
+
+    def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Float[Array, " functions"]]:
+        """A step, and the functions after it; the kinetic temperature last, if Info has one."""
+        state, info = self.kernel.step(key, state)
+        values = self.functions(tree.thaw(state.position))
+        kinetic = getattr(info, "kinetic_temperature", None)
+        return state, values if kinetic is None else _append(values, kinetic)
+
+    def tells_kinetic_temperature(self, key: PRNGKeyArray, position: Float[Array, " d"]) -> bool:
+        """Whether Info has a kinetic temperature; nothing is computed."""
+        values = jax.eval_shape(lambda k, x: self.step(k, self.start(k, x))[1], key, position)
+        return values.size > len(self.functions.names)
+
+    def run(
+        self, key: PRNGKeyArray, position: Float[Array, " d"], count: Int[Array, ""]
+    ) -> tuple[Float[Array, " functions"], Float[Array, "2 functions"]]:
+        """The functions at the start, and how they change in one step and in `count`."""
+        key_start, key_steps = jax.random.split(key)
+
+        def one(t: Int[Array, ""], carry: tuple) -> tuple:
+            state, first, _ = carry
+            state, last = self.step(jax.random.fold_in(key_steps, t), state)
+            return state, jnp.where(t == 0, last, first), last
+
+        before = self.functions(position)
+        if self.tells_kinetic_temperature(key, position):
+            before = _append(before, self.temperature)
+        start = (self.start(key_start, position), before, before)
+        _, first, last = lax.fori_loop(0, count, one, start)
+        return before, jnp.stack([first, last]) - before[None]
+
+
+def _append(values: Float[Array, " n"], value: Any) -> Float[Array, " functions"]:
+    return jnp.append(values, tree.cast(value, values))
+
+
+class Change(NamedTuple):
+    """Over all runs at one step size: the functions' sd at the start, and what they changed by.
+
+    The mean and its standard error are those of one step, and of all.
+    """
+
+    spread: Float[np.ndarray, " functions"]
+    mean: Float[np.ndarray, "2 functions"]
+    error: Float[np.ndarray, "2 functions"]
+
+
+class _Moments(NamedTuple):
+    mean: Any
+    variance: Any
+
+
+def measure(trial: Trial, key: PRNGKeyArray, count: int, num_draws: int) -> Change | None:
+    """Run from `num_draws` exact draws or a few more, chunk by chunk.
+
+    None, and no more chunks, where a moment is not finite: it has no part in any arithmetic.
+    """
+    size = int(np.clip(NUMBERS // trial.source.mean.size, 1, min(DRAWS, num_draws)))
+    chunks, parts = -(-num_draws // size), []
+    for c in range(chunks):
+        parts.append(_chunk(trial, jax.random.fold_in(key, c), jnp.int32(count), size))
+        if not all(np.isfinite(moment).all() for part in parts[-1] for moment in part):
+            return None
+    before, change = (_pooled(part) for part in zip(*parts, strict=True))
+    error = np.sqrt(change.variance / (chunks * size))
+    return Change(np.sqrt(before.variance), change.mean, error)
+
+
+@eqx.filter_jit
+def _chunk(
+    trial: Trial, key: PRNGKeyArray, count: Int[Array, ""], size: int
+) -> tuple[_Moments, _Moments]:
+    key_draws, key_runs = jax.random.split(key)
+    positions = trial.source.sample(key_draws, size)
+    keys = jax.random.split(key_runs, size)
+    results = jax.vmap(trial.run, in_axes=(0, 0, None))(keys, positions, count)
+    before, change = (_Moments(x.mean(axis=0), x.var(axis=0)) for x in results)
+    return before, change
+
+
+def _pooled(parts: Sequence[_Moments]) -> _Moments:
+    """The moments of chunks of equal size, taken together, in double precision."""
+    means = np.array([part.mean for part in parts], float)
+    within = np.array([part.variance for part in parts], float)
+    return _Moments(means.mean(axis=0), within.mean(axis=0) + means.var(axis=0))
 
 
 def kernel(
@@ -45,11 +222,9 @@ def kernel(
         after one step, bias / h -> E L f, with L the generator of the limit: 0 likewise.
 
     The weak order at a fixed time can be below that of the long run: semi-implicit SGHMC and
-    BAOA begin here from the law of the equation, not from their own, and are first order in
-    h, while their stationary x is second order and better. Gradient noise of a fixed
-    covariance vanishes from the limit; to test a compensation, let it grow as 1 / h.
-
-    That the target is left alone says nothing on how soon, or whether, a run reaches it.
+    BAOA are first order here, while their stationary x is second order and better. Gradient
+    noise of a fixed covariance vanishes from the limit; to test a compensation, let it grow as
+    1 / h. Whether, and how soon, a run reaches the target is not seen.
 
     Args:
         make_kernel: step size h -> a kernel, of this library or with `init` and `step`, and
@@ -85,7 +260,7 @@ def kernel(
     _check(make_kernel, target, num_draws, budget, tolerance)
     key_scale, key_runs = jax.random.split(check_key(key))
     source = target.tempered(temperature)
-    watched = as_functions(functions, target, source)
+    watched = _as_functions(functions, target, source)
 
     def trial(h: float) -> Trial:
         at = jnp.asarray(float(temperature))

@@ -1,28 +1,90 @@
-"""What `verify.kernel` found, and what follows from it."""
+"""What `verify.kernel` found: biases at several step sizes, their limit and order as h -> 0."""
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 from jaxtyping import Float
 
-from ergodax.verify import bias
-from ergodax.verify.bias import Bias, Estimate
-
+Steps = Float[np.ndarray, " steps"]
+SEEN = 4.0  # standard errors from which a bias counts for the order
+NEXT = 0.3  # size of the next power of h in a bias, relative to the leading one
+DOUBT = 0.2  # of an extrapolation; with 5 errors to a finding, the limit must be half the bias
 LARGE = 0.5  # sd: a bias beyond the reach of a few powers of h
 ORDER_ERROR = 0.4  # standard error of a slope that still says something
 
 
-class Row(NamedTuple):
-    """One line of the table: the bias of a function at a step size, after `duration`.
+class Bias(NamedTuple):
+    """A bias and its standard error at each step size, for each function."""
 
-    Attributes:
-        function: its name.
-        step_size: h.
-        bias: in standard deviations of the function under the target.
-        error: the standard error of `bias`, likewise.
+    value: Float[np.ndarray, "steps functions"]
+    error: Float[np.ndarray, "steps functions"]
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error for each function."""
+
+    value: Float[np.ndarray, " functions"]
+    error: Float[np.ndarray, " functions"]
+
+
+def limit(h: Steps, bias: Bias) -> Estimate:
+    """The a of bias = a + b h + c h^2 + d h^3, by weighted least squares.
+
+    d is held to N(0, (largest bias)^2), in units of the largest step, so that it costs
+    precision only where there is a curve to be wrong about. What the extrapolation took off
+    the bias at the smallest step is believed to `DOUBT` of itself, as a second error: a limit
+    much smaller than that, as of a curve far from its limit, is no finding.
     """
+    powers = np.vander(h / h.max(), min(h.size, 4), increasing=True)
+
+    def intercept(y: np.ndarray, s: np.ndarray) -> tuple[float, float]:
+        a, error = _held_fit(powers, y, s, held=np.max(np.abs(y) + s), which=0)
+        return a, np.hypot(error, DOUBT * (y[h.argmin()] - a))
+
+    return _each(intercept, bias)
+
+
+def order(h: Steps, bias: Bias) -> Estimate:
+    """The p of log |bias| = a + p log h + b h, for each function; NaN where fewer than two h count.
+
+    The last term is what the next power of h does to the slope; at the largest step it is held
+    to N(0, NEXT^2). The largest steps count, down to the first at which the bias is not seen,
+    but for those at which it is smaller than at the next: there two powers of h cancel.
+    """
+    down = np.argsort(-h)
+
+    def slope(y: np.ndarray, s: np.ndarray) -> tuple[float, float]:
+        seen = np.logical_and.accumulate(np.abs(y) > SEEN * s)
+        falling = np.append(np.abs(y[:-1]) > np.abs(y[1:]), True)
+        seen &= np.logical_or.accumulate(falling)
+        if seen.sum() < 2:
+            return np.nan, np.nan
+        x, y, s = h[down][seen] / h.max(), np.abs(y[seen]), s[seen]
+        terms = np.stack([np.ones_like(x), np.log(x), x], axis=1)
+        return _held_fit(terms, np.log(y), s / y, held=NEXT, which=1)
+
+    return _each(slope, Bias(bias.value[down], bias.error[down]))
+
+
+def _each(number: Callable[..., tuple[float, float]], bias: Bias) -> Estimate:
+    columns = zip(bias.value.T, bias.error.T, strict=True)
+    return Estimate(*np.array([number(y, s) for y, s in columns]).T)
+
+
+def _held_fit(
+    terms: np.ndarray, y: np.ndarray, s: np.ndarray, *, held: Any, which: int
+) -> tuple[float, float]:
+    """A coefficient of a least-squares fit whose last is held to N(0, held^2), and its error."""
+    design = np.vstack([terms / s[:, None], np.eye(terms.shape[1])[-1] / held])
+    inverse = np.linalg.pinv(design)[which]
+    return inverse @ np.append(y / s, 0.0), np.linalg.norm(inverse)
+
+
+class Row(NamedTuple):
+    """The bias of a function at a step size and its standard error, in sd of the function."""
 
     function: str
     step_size: float
@@ -79,7 +141,7 @@ class KernelReport:
         """The limits as h -> 0 of `bias` and of `one_step`; both are 0 for a right kernel."""
         h, n = self.step_sizes[: self.fitted], self.fitted
         parts = (Bias(each.value[:n], each.error[:n]) for each in (self.bias, self.one_step))
-        fixed, single = (bias.limit(h, part) for part in parts)
+        fixed, single = (limit(h, part) for part in parts)
         return fixed, single
 
     @property
@@ -110,18 +172,23 @@ class KernelReport:
         return self.right_limit is True
 
     @property
+    def orders(self) -> Estimate:
+        """The slope of log |bias| against log h of each function; NaN where it is not seen."""
+        return order(self.step_sizes, self.bias)
+
+    @property
     def order(self) -> float | None:
         """The weak order at a fixed time: the slope of log |bias| against log h as h -> 0.
 
         That of the function whose upper limit, slope + 5 standard errors, is the lowest; None
         where no slope is known to within `ORDER_ERROR`.
         """
-        return None if self._slowest is None else float(self._orders.value[self._slowest])
+        return None if self._slowest is None else float(self.orders.value[self._slowest])
 
     @property
     def order_error(self) -> float | None:
         """The standard error of `order`."""
-        return None if self._slowest is None else float(self._orders.error[self._slowest])
+        return None if self._slowest is None else float(self.orders.error[self._slowest])
 
     @property
     def table(self) -> list[Row]:
@@ -173,12 +240,8 @@ class KernelReport:
         return "\n".join(lines)
 
     @property
-    def _orders(self) -> Estimate:
-        return bias.order(self.step_sizes, self.bias)
-
-    @property
     def _slowest(self) -> int | None:
-        slope, error = self._orders
+        slope, error = self.orders
         known = np.nan_to_num(error, nan=np.inf) <= ORDER_ERROR
         return int(np.where(known, slope + 5.0 * error, np.inf).argmin()) if known.any() else None
 

@@ -22,11 +22,12 @@ from ergodax.verify.equation import (
     check_size,
     compiled,
     divergence,
+    double,
+    draw_points,
+    first_of,
     matrices,
 )
-from ergodax.verify.judge import Case, judge
-from ergodax.verify.points import draw_points, first_of
-from ergodax.verify.report import Report
+from ergodax.verify.report import Case, Report, judge
 from ergodax.verify.sde import NUM_POINTS, names_of
 
 PROBES = 256  # draws of a Gamma that is estimated by random probes
@@ -221,7 +222,7 @@ def _states(
     """Whole states with a leading axis: positions, and the other variables drawn and shaken."""
     key_position, key_auxiliary, key_shake = jax.random.split(key, 3)
     if points is not None:
-        positions = _double(points, "points")
+        positions = double(tree.freeze(points, "points"))
     else:
         positions = _drawn(target, position, temperature, key_position)
     one = first_of(positions)
@@ -238,10 +239,6 @@ def _states(
     return {"position": positions, **tree.add_scaled(auxiliary, 0.5, shake)}
 
 
-def _double(given: PyTree, name: str) -> PyTree:
-    return jax.tree.map(lambda x: jnp.asarray(x, float), tree.freeze(given, name))
-
-
 def _drawn(
     target: AbstractTarget, position: PyTree, temperature: float, key: PRNGKeyArray
 ) -> PyTree:
@@ -250,7 +247,7 @@ def _drawn(
         return target.sample(key, NUM_POINTS).astype(float)
     if position is None:
         raise ValueError("pass points, or position: this target has no exact draws of its own.")
-    one = _double(position, "position")
+    one = double(tree.freeze(position))
     check_size(tree.size(one))
     target.check(one)
     flat, unravel = tree.ravel(one)

@@ -9,10 +9,16 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.operators import as_operator
-from ergodax.verify.equation import Equation, Product, Vector, check_size
-from ergodax.verify.judge import Case, judge
-from ergodax.verify.points import draw_points, first_of
-from ergodax.verify.report import Report
+from ergodax.verify.equation import (
+    Equation,
+    Product,
+    Vector,
+    check_size,
+    double,
+    draw_points,
+    first_of,
+)
+from ergodax.verify.report import Case, Report, judge
 
 NUM_POINTS = 64
 
@@ -62,7 +68,9 @@ def sde(
     Reference:
         Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 1.
 
-    Example, preconditioning that forgets its Gamma:
+    Example:
+        Preconditioning that forgets its Gamma.
+
         >>> import jax, jax.numpy as jnp, ergodax as ex
         >>> U, D = lambda z: 0.5 * jnp.sum(z**2), lambda z: 1.0 + z**2
         >>> report = ex.verify.sde(lambda z: -D(z) * jax.grad(U)(z), D, U, dimension=2)
@@ -87,8 +95,8 @@ def sde(
             raise ValueError(f"dimension must be at least 1, not {dimension}.")
         check_size(dimension)
     with jax.enable_x64(True):
-        points = None if points is None else _double(points)
-        start = jnp.zeros(dimension) if dimension is not None else _double(state)
+        points = None if points is None else double(points)
+        start = jnp.zeros(dimension) if dimension is not None else double(state)
         z = start if points is None else first_of(points)
         flat, unravel = tree.ravel(z)
         check_size(flat.size)
@@ -107,10 +115,6 @@ def sde(
         else:
             at = jax.vmap(lambda x: tree.ravel(x)[0])(points)
         return judge(Case(equation, turn, at, names_of(z), tolerance))
-
-
-def _double(z: PyTree) -> PyTree:
-    return jax.tree.map(lambda x: jnp.asarray(x, float), z)
 
 
 def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable) -> Product:

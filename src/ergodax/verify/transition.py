@@ -2,46 +2,47 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
 
-from ergodax.verify.cells import Cells
-from ergodax.verify.grid import Axis, as_drift, as_matrix_field, mesh, tabulate
+from ergodax.verify.grid import Axis, Cells, as_drift, as_matrix_field, cell_volume, mesh, tabulate
+
+Weights = Float[np.ndarray, "*cells"]
 
 LOST = 1e-9  # of the mass, past the ends of the axis in a step
 
 
 @dataclasses.dataclass(frozen=True)
 class TransitionLaw(Cells):
-    """A Markov chain on the line, by its transition matrix between cells.
+    """A Markov chain on the cells of a grid, and its stationary law.
 
-    `transition_law` makes it. Densities are arrays of shape (points,).
+    `transition_law` and `stationary_law` make it. Densities are arrays of the grid's shape.
 
     Args:
-        grid: the axis, in a tuple.
-        matrix: the probability of a step from cell i to cell j, (points, points); rows sum to 1.
-        weights: the stationary probabilities of the cells, (points,).
-        lost: the stationary probability that a step leaves the axis, before rows were normalised.
+        grid: the axes.
+        step: from the probabilities of the cells to those a step later.
+        weights: the stationary probabilities, of the grid's shape; interpolation and rounding
+            leave some a little below zero where there is no mass.
+        lost: the stationary probability that a step leaves the grid.
     """
 
-    matrix: Float[np.ndarray, "points points"]
-    weights: Float[np.ndarray, " points"]
+    step: Callable[[Weights], Weights]
+    weights: Weights
     lost: float
 
-    def stationary(self) -> Float[np.ndarray, " points"]:
+    def stationary(self) -> Weights:
         """The stationary density of the chain."""
-        return self.weights / self.grid[0].width
+        return self.weights / cell_volume(self.grid)
 
-    def evolve(
-        self, density: Float[np.ndarray, " points"], steps: int
-    ) -> Float[np.ndarray, " points"]:
+    def evolve(self, density: Weights, steps: int) -> Weights:
         """The density after some steps.
 
         Args:
-            density: shape (points,).
+            density: shape of the grid.
             steps: how many, not negative.
 
         Raises:
@@ -51,7 +52,7 @@ class TransitionLaw(Cells):
             raise ValueError(f"steps must not be negative, not {steps}.")
         p = self.checked(density)
         for _ in range(steps):
-            p = p @ self.matrix
+            p = self.step(p)
         return p
 
 
@@ -66,12 +67,11 @@ def transition_law(
     """The law of x+ = x + h (f(x) + noise) + N(0, 2 h D(x)) with its discretisation error in h.
 
     A step from x is N(x + h f, 2 h D + h^2 V). Quadrature at the centres of the cells turns its
-    density into a matrix, and the stationary law solves a linear system. The density is smooth
-    and decays, so the error falls faster than any power of the width: about 1e-12 where the
-    noise of a step is three cells wide. Where the scheme is transient (a drift that grows faster
-    than linearly) this is the law of the chain kept on the axis. On an axis too wide nothing is
-    lost, but its cells are wide: below one cell the noise of a step is refused, with the points
-    that would do; and so is, under a drift of that kind, an axis whose ends throw the chain off.
+    density into a matrix, and the stationary law solves a linear system. The error falls faster
+    than any power of the width: about 1e-12 where the noise of a step is three cells wide; below
+    one cell it is refused, with the points that would do. Where the scheme is transient (a drift
+    that grows faster than linearly) this is the law of the chain kept on the axis; an axis whose
+    ends throw the chain off is refused.
 
     Args:
         drift: f, a function of z of shape (1,) that returns shape (1,), in JAX.
@@ -90,7 +90,9 @@ def transition_law(
         ValueError: a step size that is not positive, a variance that is negative or too small
             for the cells, or an axis that a step leaves with probability above 1e-9.
 
-    Example, the bias of SGLD on N(0, 1), whose variance is 1 / (1 - h / 2):
+    Example:
+        The bias of SGLD on N(0, 1), whose variance is 1 / (1 - h / 2).
+
         >>> law = transition_law(lambda z: -z, lambda z: 1.0, 0.2, Axis(-9.0, 9.0, 200))
         >>> round(law.mean(lambda z: z[0] ** 2), 9)
         1.111111111
@@ -124,7 +126,7 @@ def transition_law(
             f"{axis.high:g}. Try a longer one; or a shorter one, or a smaller step_size, if the "
             "drift throws the chain off from far out."
         )
-    return TransitionLaw((axis,), matrix, weights, lost)
+    return TransitionLaw((axis,), lambda p: p @ matrix, weights, lost)
 
 
 def _check_variance(variance: Float[np.ndarray, " points"], axis: Axis) -> None:
@@ -144,3 +146,15 @@ def _stationary(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
     weights = np.linalg.solve(system, np.eye(len(matrix))[-1])
     weights = np.maximum(weights, 0.0)  # rounding, far out
     return weights / weights.sum()
+
+
+def leading_weights(step: Callable[[Weights], Weights], guess: Weights) -> tuple[Weights, float]:
+    """The probabilities that a linear step leaves as they are, and the mass that it loses."""
+    count = guess.size
+    operator: Any = scipy.sparse.linalg.LinearOperator(
+        (count, count), matvec=lambda p: step(p.reshape(guess.shape)).ravel(), dtype=float
+    )  # pyright: ignore[reportCallIssue]
+    options: dict[str, Any] = {"which": "LR", "v0": guess.ravel(), "ncv": min(40, count)}
+    values, vectors = scipy.sparse.linalg.eigs(operator, k=1, tol=1e-12, **options)
+    weights = np.real(vectors[:, 0]).reshape(guess.shape)
+    return weights / weights.sum(), float(abs(values[0] - 1.0))

@@ -9,7 +9,7 @@ import ergodax as ex
 from conformance.positions import tree_positions
 from conformance.registry import KERNELS, H
 from conformance.run import numbers, two_steps
-from ergodax.driver.clock import Clock
+from ergodax.driver.progress import Clock
 
 
 @pytest.mark.parametrize("name", KERNELS)

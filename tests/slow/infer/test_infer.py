@@ -14,7 +14,7 @@ import pytest
 import scipy.special
 
 import ergodax as ex
-from ergodax.tune.account import error_table
+from ergodax.tune.decisions import error_table
 from ergodax.tune.infer import LARGEST_R_HAT, _good, infer
 from ergodax.tune.nuts import Nuts, warm_up
 

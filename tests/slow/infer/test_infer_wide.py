@@ -21,14 +21,14 @@ ERRORS = 6.0
 @pytest.fixture
 def wide(monkeypatch):
     """Sets the largest dimension for the sharpest directions; a matrix has 8 at most."""
-    for name in ("scale", "start", "nuts", "estimator", "pilot", "programs"):
+    for name in ("curvature", "modes", "nuts", "estimator", "pilot", "background"):
         module = importlib.import_module(f"ergodax.tune.{name}")
         for limit in ("LARGEST_DENSE", "LARGEST_AVERAGED", "LARGEST_SECOND_ORDER"):
             if hasattr(module, limit):
                 monkeypatch.setattr(module, limit, 8)
 
     def low_rank_up_to(largest: int) -> None:
-        for name in ("scale", "start"):
+        for name in ("curvature", "modes"):
             module = importlib.import_module(f"ergodax.tune.{name}")
             monkeypatch.setattr(module, "LARGEST_LOW_RANK", largest)
 

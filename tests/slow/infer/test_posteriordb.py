@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.tune.account import error_table
+from ergodax.tune.decisions import error_table
 from ergodax.tune.infer import infer
 from slow.infer.posteriordb_models import MODELS
 

@@ -16,12 +16,9 @@ except ImportError as error:
         "ergodax.bridge.torch needs PyTorch: pip install 'ergodax[torch]'."
     ) from error
 
-from ergodax.bridge.torch.errors import NonFiniteGradientError
-from ergodax.bridge.torch.psgld import PSGLD, psgld_step
-from ergodax.bridge.torch.rsgld import RSGLD, rsgld_step
-from ergodax.bridge.torch.sghmc import SGHMC, sghmc_step
-from ergodax.bridge.torch.sgld import SGLD, sgld_step
-from ergodax.bridge.torch.sgnht import SGNHT, sgnht_step
+from ergodax.bridge.torch.base import NonFiniteGradientError, Sampler
+from ergodax.bridge.torch.overdamped import PSGLD, RSGLD, SGLD, psgld_step, rsgld_step, sgld_step
+from ergodax.bridge.torch.underdamped import SGHMC, SGNHT, sghmc_step, sgnht_step
 
 __all__ = [
     "PSGLD",
@@ -30,6 +27,7 @@ __all__ = [
     "SGLD",
     "SGNHT",
     "NonFiniteGradientError",
+    "Sampler",
     "psgld_step",
     "rsgld_step",
     "sghmc_step",

@@ -1,4 +1,4 @@
-"""What the samplers for PyTorch have in common: from the gradient of a mean loss to that of U."""
+"""The optimizer that every sampler for PyTorch is: the mean loss's gradient becomes that of U."""
 
 # pyright: reportMissingImports=false
 import abc
@@ -8,11 +8,25 @@ from typing import Any
 
 import torch
 
-from ergodax.bridge.torch.errors import NonFiniteGradientError, Number, check_number
-from ergodax.bridge.torch.prior import add_prior_gradient, check_prior
+from ergodax.checks import real_number
 
+Number = float | int
 Tensors = Sequence[torch.Tensor]
 Group = dict[str, Any]
+
+
+class NonFiniteGradientError(RuntimeError):
+    """A gradient is NaN or infinite; no parameter of this step has been moved.
+
+    Attributes:
+        group: the number of the parameter group.
+        index: the number of the parameter among those of the group that have a gradient.
+    """
+
+    def __init__(self, message: str, *, group: int, index: int) -> None:
+        super().__init__(message)
+        self.group = group
+        self.index = index
 
 
 class Sampler(torch.optim.Optimizer, abc.ABC):
@@ -23,17 +37,44 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
 
     Args:
         params: parameters, or groups of them with settings of their own.
-        defaults: the settings of a group that names none.
+        own: the settings of this sampler, for a group that names none.
+        num_data: N, examples in the whole data.
+        prior: the standard deviation s of a prior N(0, s^2) on every number; or the log prior, a
+            function of the list of a group's parameters; or None if the loss has it already.
+        temperature: T; 0 descends.
         generator: of the noise, on the parameters' device; by default one for each device,
             seeded by torch's own.
+        check_finite: look for NaN in the gradients at every step; on a GPU that waits for it.
+
+    Raises:
+        TypeError: a setting of the wrong kind, or a parameter that is not of full precision.
+        ValueError: a number out of range.
     """
 
-    def __init__(self, params: Any, defaults: Group, generator: torch.Generator | None) -> None:
+    positive: tuple[str, ...] = ("lr",)  # settings that must be positive numbers
+
+    def __init__(
+        self,
+        params: Any,
+        own: Group,
+        *,
+        num_data: Any,
+        prior: Any = 1.0,
+        temperature: Any = 1.0,
+        generator: torch.Generator | None = None,
+        check_finite: bool = True,
+    ) -> None:
         self.generators: dict[str, torch.Generator] = {}
         self._makes_generators = generator is None
         if generator is not None:
             self.generators[str(generator.device)] = generator
-        super().__init__(params, defaults)
+        common = {
+            "num_data": num_data,
+            "prior": prior,
+            "temperature": temperature,
+            "check_finite": check_finite,
+        }
+        super().__init__(params, own | common)
 
     @abc.abstractmethod
     def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
@@ -41,10 +82,11 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
 
     def _check(self, group: Group) -> None:
         """Refuse settings of a group that mean nothing."""
-        for name in ("lr", "num_data"):
-            check_number(name, group[name])
-        check_number("temperature", group["temperature"], allow_zero=True)
-        check_prior(group["prior"])
+        for name in ("num_data", *self.positive):
+            real_number(name, group[name], above=0.0)
+        real_number("temperature", group["temperature"], at_least=0.0)
+        if group["prior"] is not None and not callable(group["prior"]):
+            real_number("prior", group["prior"], above=0.0)
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own; see `torch.optim.Optimizer`.
@@ -95,11 +137,7 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         return loss
 
     def normal_like(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Independent standard normal numbers in the shape of each tensor.
-
-        Drawn as one vector for each device and dtype: a model of many small parameters costs one
-        call of the generator.
-        """
+        """Independent standard normal numbers in the shape of each tensor."""
         return self._random_like(tensors, torch.randn)
 
     def sign_like(self, tensors: Tensors) -> list[torch.Tensor]:
@@ -111,6 +149,7 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         return self._random_like(tensors, signs)
 
     def _random_like(self, tensors: Tensors, draw: Callable) -> list[torch.Tensor]:
+        # One vector for each device and dtype: many small parameters cost one call.
         places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
         for place, tensor in enumerate(tensors):
             places.setdefault((tensor.device, tensor.dtype), []).append(place)
@@ -132,10 +171,11 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
                 self.state[parameter][name] = value
         return [self.state[p][name] for p in parameters]
 
-    def _momentum_of(self, mass: Number, temperature: Number) -> Callable:
-        """Draws r ~ N(0, T m) in the shape of each parameter."""
-        spread = math.sqrt(temperature * mass)
-        return lambda new: torch._foreach_mul(self.normal_like(new), spread)
+    def _momenta(self, group: Group, parameters: Tensors) -> list[torch.Tensor]:
+        """The momentum of each parameter, drawn from N(0, T m) where there is none."""
+        spread = math.sqrt(group["temperature"] * group["mass"])
+        make = lambda new: torch._foreach_mul(self.normal_like(new), spread)  # noqa: E731
+        return self._start("momentum", parameters, make)
 
     def _prepare_generator(self, device: torch.device) -> None:
         if str(device) in self.generators:
@@ -202,6 +242,11 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         super().__setstate__(state)
 
 
+def settings_of(group: Group, *names: str) -> Group:
+    """Some settings of a group, by name."""
+    return {name: group[name] for name in names}
+
+
 def _check_dtype(parameter: torch.Tensor) -> None:
     if parameter.dtype in (torch.float32, torch.float64):
         return
@@ -225,10 +270,29 @@ def _potential_gradients(group: Group, number: int, parameters: Tensors) -> list
             "Try nn.Embedding(..., sparse=False)."
         )
     gradients = list(torch._foreach_mul(losses, group["num_data"]))
-    add_prior_gradient(gradients, group["prior"], parameters)
+    _add_prior_gradient(gradients, group["prior"], parameters)
     if group["check_finite"]:
         _refuse_non_finite(gradients, number)
     return gradients
+
+
+def _add_prior_gradient(gradients: Tensors, prior: Any, parameters: Tensors) -> None:
+    """Add the gradient of -log prior, in place."""
+    if prior is None:
+        return
+    if not callable(prior):
+        torch._foreach_add_(gradients, parameters, alpha=prior**-2)
+        return
+    with torch.enable_grad():
+        copies = [p.detach().requires_grad_() for p in parameters]
+        value: Any = prior(copies)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
+            raise TypeError(
+                f"prior must return one number that depends on the parameters, not {value!r}. Sum "
+                "over them, as in sum(-0.5 * (p**2).sum() for p in parameters); None is flat."
+            )
+        slopes = torch.autograd.grad(value, copies, allow_unused=True, materialize_grads=True)
+    torch._foreach_sub_(gradients, slopes)
 
 
 def _refuse_non_finite(gradients: Tensors, group: int) -> None:

@@ -1,5 +1,7 @@
 """Expected topic counts of documents given the topics, by collapsed Gibbs sampling."""
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ergodax.driver.cpu_fusion import HINTS, understood
-from ergodax.learn.topics.batches import Batch
+from ergodax.learn.topics.corpus import Document
 
 LANES = 8  # documents side by side: one vector register of single precision
 CHUNK = 128  # rows whose random numbers are drawn at once
@@ -23,28 +25,18 @@ class Tokens(eqx.Module):
     The documents are sorted by length, so that the rows of a group, as many as its longest
     document has tokens, hold little padding. Groups follow each other; rows after the last are
     padding, so that batches of different length share one compiled program.
-
-    Attributes:
-        words: the word of each token; column j of a group's rows is its document j.
-        present: where there is a token.
-        starts: the first row of each group, and the row after the last.
-        places: for each document, group * LANES + column.
     """
 
+    # the word of each token; column j of a group's rows is its document j
     words: Int[Array, "rows lanes"]
-    present: Bool[Array, "rows lanes"]
-    starts: Int[Array, " groups_and_one"]
-    places: Int[Array, " n"]
+    present: Bool[Array, "rows lanes"]  # where there is a token
+    starts: Int[Array, " groups_and_one"]  # the first row of each group, and the row after the last
+    places: Int[Array, " n"]  # for each document, group * LANES + column
 
 
-def rows_needed(batch: Batch) -> int:
-    """How many rows the tokens of a batch fill.
-
-    Args:
-        batch: on the host or the device, but not traced.
-    """
-    lengths = -np.sort(-_lengths(batch))
-    return int(lengths[::LANES].sum())
+def rows_needed(batch: Sequence[Document]) -> int:
+    """How many rows the tokens of a batch fill."""
+    return sum(sorted((document.num_tokens for document in batch), reverse=True)[::LANES])
 
 
 def round_up(rows: int) -> int:
@@ -55,49 +47,40 @@ def round_up(rows: int) -> int:
     return size
 
 
-def expand(batch: Batch, rows: int | None = None) -> Tokens:
-    """Lay out a batch token by token.
-
-    Args:
-        batch: on the host or the device, but not traced: the shapes depend on the counts.
-        rows: how many to make, at least `rows_needed(batch)`; by default that, rounded up.
+def expand(batch: Sequence[Document], rows: int | None = None) -> Tokens:
+    """Lay out a batch token by token: in the rows that it needs, rounded up.
 
     Raises:
         ValueError: fewer rows than the batch needs.
     """
-    words, counts, lengths = np.asarray(batch.words), np.asarray(batch.counts), _lengths(batch)
     needed = rows_needed(batch)
     rows = round_up(needed) if rows is None else rows
     if rows < needed:
         raise ValueError(f"rows must be at least {needed}, which the batch needs, not {rows}.")
-    order = np.argsort(-lengths, kind="stable")
-    heights = lengths[order][::LANES]
-    starts = np.concatenate([[0], np.cumsum(heights)])
-    places = np.empty(len(order), np.int32)
-    places[order] = np.arange(len(order))
-    table, present = np.zeros((rows, LANES), np.int32), np.zeros((rows, LANES), bool)
+    order = sorted(
+        range(len(batch)), key=lambda place: (-batch[place].num_tokens, -len(batch[place].words))
+    )
+    heights = [batch[document].num_tokens for document in order[::LANES]]
+    starts = np.concatenate([[0], np.cumsum(heights)]).astype(np.int32)
+    places = np.argsort(order).astype(np.int32)
+    words, present = np.zeros((rows, LANES), np.int32), np.zeros((rows, LANES), bool)
     for place, document in enumerate(order):
+        tokens = np.repeat(batch[document].words, batch[document].counts)
         start, lane = starts[place // LANES], place % LANES
-        rest = slice(start, start + lengths[document])
-        table[rest, lane] = np.repeat(words[document], counts[document].astype(int))
-        present[rest, lane] = True
-    starts = starts.astype(np.int32)
-    return Tokens(*(jnp.asarray(x) for x in (table, present, starts, places)))
+        words[start : start + len(tokens), lane] = tokens
+        present[start : start + len(tokens), lane] = True
+    return Tokens(*(jnp.asarray(x) for x in (words, present, starts, places)))
 
 
-def stack(batches: list[Batch]) -> Tokens:
+def stack(batches: Sequence[Sequence[Document]]) -> Tokens:
     """The tokens of several batches of equal size, with a leading axis, in one shape."""
     rows = round_up(max(rows_needed(batch) for batch in batches))
     return jax.tree.map(lambda *x: jnp.stack(x), *[expand(batch, rows) for batch in batches])
 
 
-def _lengths(batch: Batch) -> np.ndarray:
-    return np.asarray(batch.counts).sum(1).astype(int)
-
-
 def expected_counts(
     key: PRNGKeyArray,
-    batch: Batch | Tokens,
+    batch: Sequence[Document] | Tokens,
     phi: Float[Array, "K W"],
     alpha: Any,
     sweeps: int = 50,
@@ -112,8 +95,8 @@ def expected_counts(
     and conditions on those that it has drawn.
 
     Args:
-        key: of the uniform numbers; the result does not depend on how the batch is padded.
-        batch: the documents. A Batch must not be traced; its `Tokens` may be.
+        key: of the uniform numbers; the result does not depend on how many rows there are.
+        batch: the documents, or their `Tokens`, which may be traced.
         phi: the word probabilities of each topic; rows need not be normalised.
         alpha: of the document weights' prior, positive.
         sweeps: over each document.
@@ -181,14 +164,16 @@ def _sweep(
     alpha: Float[Array, ""],
 ) -> tuple[Float[Array, "groups K lanes"], Int[Array, "rows lanes"]]:
     """Draw the topic of every token, group by group; the topic K stands for none."""
-    sweep_group = _fused(jax.jit(_sweep_rows))
+    sweep_group = jax.jit(_sweep_rows)
 
     def group(g: Int[Array, ""], carry: tuple) -> tuple:
         counts, topics = carry
         first, last = _at(tokens.starts, g), _at(tokens.starts, g + 1)
-        count, topics = sweep_group(
-            _at(counts, g), topics, phi, uniform, tokens.present, first, last, alpha
-        )
+        count = _at(counts, g)
+        with set_xla_metadata(**HINTS) if understood() else nullcontext():  # one fused loop
+            count, topics = sweep_group(
+                count, topics, phi, uniform, tokens.present, first, last, alpha
+            )
         return _put(counts, count, g), topics
 
     return jax.lax.fori_loop(0, counts.shape[0], group, (counts, topics))
@@ -248,14 +233,3 @@ def _draw(
     for below in sums[:-1]:
         new = new + (below <= threshold).astype(jnp.int32)
     return new
-
-
-def _fused(function: Any) -> Any:
-    if not understood():
-        return function
-
-    def hinted(*arguments: Any) -> Any:
-        with set_xla_metadata(**HINTS):  # the whole loop in one piece
-            return function(*arguments)
-
-    return hinted

@@ -12,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from ergodax.kernel import State
-from ergodax.learn.topics.batches import batches
-from ergodax.learn.topics.corpus import Corpus, Document
-from ergodax.learn.topics.description import Topics, describe
-from ergodax.learn.topics.division import Division, divide
+from ergodax.learn.topics.corpus import Corpus
 from ergodax.learn.topics.evaluation import (
     Averaged,
     Completion,
     HeldBack,
+    Topics,
+    describe,
     infer_proportions,
     perplexity,
     split,
     word_probabilities,
 )
+from ergodax.learn.topics.stream import Division, batches, divide
 from ergodax.learn.topics.train import Settings, Snapshot, first_state, train, word_distributions
 from ergodax.persist import checkpoint
 
@@ -48,17 +48,12 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What is kept of a run that has not ended, as of its last snapshot.
+    """What is kept of a run that has not ended, as of its last snapshot."""
 
-    Attributes:
-        rows: a row for each snapshot.
-        kept: the probabilities of the held-back words that are averaged, an array a snapshot.
-        state: of the sampler.
-    """
-
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Any]]  # a row for each snapshot
+    # the probabilities of the held-back words that are averaged, an array a snapshot
     kept: list[np.ndarray]
-    state: State
+    state: State | None  # of the sampler; None before the first snapshot
 
 
 class Store:
@@ -74,12 +69,7 @@ class Store:
         self.folder, self.facts, self.resume = folder, facts, resume
 
     def load(self, label: str, settings: Any) -> Run | None:
-        """The finished run of that label if it was of the same settings, else None.
-
-        Args:
-            label: of the run.
-            settings: a dataclass.
-        """
+        """The finished run of that label if it was of the same settings, else None."""
         path = self._path(label, ".npz")
         if path is None or not self.resume or not path.exists():
             return None
@@ -89,13 +79,7 @@ class Store:
             return Run(json.loads(str(file["rows"])), file["phi"])
 
     def save(self, label: str, settings: Any, run: Run) -> None:
-        """Keep a finished run; one of the same label is replaced, and its parts are removed.
-
-        Args:
-            label: of the run.
-            settings: a dataclass.
-            run: to keep.
-        """
+        """Keep a finished run; one of the same label is replaced, and its parts are removed."""
         path = self._path(label, ".npz")
         if path is None:
             return
@@ -109,13 +93,7 @@ class Store:
     def load_part(self, label: str, settings: Any, like: State) -> Part | None:
         """The interrupted run of that label if it was of the same settings, else None.
 
-        Args:
-            label: of the run.
-            settings: a dataclass.
-            like: a state of the same shapes; `jax.ShapeDtypeStruct` will do.
-
-        Raises:
-            CheckpointError: the file is damaged, and the one before it too.
+        `like` is a state of the same shapes.
         """
         path = self._path(label, ".part")
         if path is None or not self.resume:
@@ -131,13 +109,7 @@ class Store:
         return Part(facts["rows"], [np.asarray(x) for x in tree["kept"]], tree["state"])
 
     def save_part(self, label: str, settings: Any, part: Part) -> None:
-        """Keep a run as far as it has come.
-
-        Args:
-            label: of the run.
-            settings: a dataclass.
-            part: to keep.
-        """
+        """Keep a run as far as it has come."""
         path = self._path(label, ".part")
         if path is None:
             return
@@ -198,23 +170,32 @@ class Bench:
         if stored is not None:
             self.say(f"{label}: finished before, perplexity {stored.rows[-1]['perplexity']:.1f}")
             return stored
-        part = self._part(settings, repeat, label) if learner is None else None
+        stream = self.division.stream(self.documents, self.seed, repeat)
+        words = len(self.corpus.vocabulary)
+        sizes: dict[str, Any] = {
+            "num_documents": self.division.num_documents,
+            "vocabulary_size": words,
+        }
+        part = Part([], [], None)
         if learner is None:
-            snapshots = self._learn(settings, repeat, None if part is None else part.state)
+            key = jax.random.fold_in(jax.random.key(self.seed), repeat)
+            like = first_state(settings, **sizes, key=key)
+            part = self.store.load_part(label, settings, like) or part
+            if part.state is not None:
+                self.say(f"{label}: goes on after {part.rows[-1]['documents']:,} documents")
+                # The stream is a function of its seed: what was seen is read again, passed over.
+                stream = itertools.islice(stream, int(part.state.step) * settings.batch_size, None)
+            held = batches(stream, settings.batch_size)
+            snapshots = train(settings, held, **sizes, key=key, start=part.state)
         else:
             number = int(np.random.default_rng([self.seed, 3, repeat]).integers(2**31))
-            snapshots = learner(settings, self._stream(repeat), **self._sizes, seed=number)
+            snapshots = learner(settings, stream, **sizes, seed=number)
         run = self._judge(label, settings, snapshots, part)
         self.store.save(label, settings, run)
         return run
 
     def proportions(self, phi: np.ndarray, settings: Settings) -> np.ndarray:
-        """The topics of the test documents; the Gibbs sampling has the same key in all runs.
-
-        Args:
-            phi: each topic's distribution over words, shape (K, W).
-            settings: of the run.
-        """
+        """The topics of the test documents; the Gibbs sampling has the same key in all runs."""
         return infer_proportions(
             jax.random.fold_in(jax.random.key(self.seed), 2**31 - 1),
             self.completion,
@@ -225,40 +206,34 @@ class Bench:
         )
 
     def topics(self, phi: np.ndarray, settings: Settings) -> Topics:
-        """The topics in words, by their shares in the test documents.
-
-        Args:
-            phi: each topic's distribution over words, shape (K, W).
-            settings: of the run.
-        """
+        """The topics in words, by their shares in the test documents."""
         shares = self.proportions(phi, settings).mean(axis=0)
         documents = itertools.islice(self.corpus.read(), COHERENCE)
         return describe(phi, shares, self.corpus.vocabulary, documents, min(10, phi.shape[1]))
 
-    @property
-    def _sizes(self) -> dict[str, Any]:
-        words = len(self.corpus.vocabulary)
-        return {"num_documents": self.division.num_documents, "vocabulary_size": words}
-
     def _judge(
-        self,
-        label: str,
-        settings: Settings,
-        snapshots: Iterator[Snapshot],
-        part: Part | None = None,
+        self, label: str, settings: Settings, snapshots: Iterator[Snapshot], part: Part
     ) -> Run:
         """Judge each snapshot, after those of an interrupted run, and keep the run so far."""
-        rows = [] if part is None else list(part.rows)
-        average = Averaged(self.completion.counts, [] if part is None else part.kept, len(rows))
-        phi = None if part is None else np.asarray(word_distributions(part.state.position))
+        held, rows = self.completion, list(part.rows)
+        average = Averaged(held.counts, part.kept, len(rows))
+        phi = None if part.state is None else np.asarray(word_distributions(part.state.position))
         before = rows[-1]["seconds"] if rows else 0.0
         for snapshot in snapshots:
             phi = np.asarray(snapshot.phi)
-            row = self._row(snapshot, phi, settings, average)
-            rows.append(row | {"seconds": before + row["seconds"]})
+            proportions = self.proportions(phi, settings)
+            found = word_probabilities(proportions, phi, held.documents, held.words)
+            row = {
+                "documents": int(snapshot.documents),
+                "perplexity": average.add(found),
+                "alone": perplexity(found, held.counts),
+                "seconds": before + float(snapshot.seconds),
+                "pace": float(snapshot.pace),
+            }
+            rows.append(row)
             self.say(
                 f"{label}: {snapshot.documents:,} documents, perplexity "
-                f"{row['perplexity']:.1f}, {rows[-1]['seconds']:.1f} s"
+                f"{row['perplexity']:.1f}, {row['seconds']:.1f} s"
             )
             if snapshot.state is not None:
                 self.store.save_part(label, settings, Part(rows, average.kept, snapshot.state))
@@ -267,45 +242,6 @@ class Bench:
                 f"documents={self.documents} do not fill a batch of {settings.batch_size}."
             )
         return Run(rows, phi)
-
-    def _row(
-        self, snapshot: Snapshot, phi: np.ndarray, settings: Settings, average: Averaged
-    ) -> dict[str, Any]:
-        held = self.completion
-        proportions = self.proportions(phi, settings)
-        found = word_probabilities(proportions, phi, held.documents, held.words)
-        return {
-            "documents": int(snapshot.documents),
-            "perplexity": average.add(found),
-            "alone": perplexity(found, held.counts),
-            "seconds": float(snapshot.seconds),
-            "pace": float(snapshot.pace),
-        }
-
-    def _part(self, settings: Settings, repeat: int, label: str) -> Part | None:
-        """What is kept of the interrupted run of that label, if any."""
-        like = first_state(settings, **self._sizes, key=self._key(repeat))
-        part = self.store.load_part(label, settings, like)
-        if part is not None:
-            self.say(f"{label}: goes on after {part.rows[-1]['documents']:,} documents")
-        return part
-
-    def _key(self, repeat: int) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(self.seed), repeat)
-
-    def _stream(self, repeat: int) -> Iterator[Document]:
-        return self.division.stream(self.documents, self.seed, repeat)
-
-    def _learn(
-        self, settings: Settings, repeat: int, start: State | None = None
-    ) -> Iterator[Snapshot]:
-        # The stream is a function of its seed: what was seen before is read again and passed over.
-        done = 0 if start is None else int(start.step) * settings.batch_size
-        rest = itertools.islice(self._stream(repeat), done, None)
-        key = self._key(repeat)
-        return train(
-            settings, batches(rest, settings.batch_size), **self._sizes, key=key, start=start
-        )
 
 
 def open_bench(

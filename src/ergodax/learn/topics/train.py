@@ -14,10 +14,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ergodax.errors import DivergenceError
 from ergodax.kernel import State
-from ergodax.learn.topics.batches import Batch
+from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.gibbs import Tokens, stack
-from ergodax.learn.topics.gradient import TopicGradient
-from ergodax.learn.topics.kernels import LEAST, SAMPLERS, Reflected, topic_sampler
+from ergodax.learn.topics.sampler import LEAST, SAMPLERS, Reflected, TopicGradient, topic_sampler
 from ergodax.schedule import Polynomial
 
 # Found on English Wikipedia with 50 topics and the other settings at their defaults; the peers'
@@ -99,12 +98,7 @@ class Snapshot:
 
 
 def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
-    """The kernel that `train` runs; feed its estimator a batch before each step.
-
-    Args:
-        settings: of the run.
-        num_documents: D, documents in the corpus.
-    """
+    """The kernel that `train` runs; feed its estimator a batch before each step."""
     sweeps = settings.gibbs_sweeps
     gradient = TopicGradient(
         settings.beta, settings.alpha, num_documents, sweeps=sweeps, burn_in=sweeps // 2
@@ -116,14 +110,7 @@ def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
 def first_state(
     settings: Settings, num_documents: int, vocabulary_size: int, key: PRNGKeyArray
 ) -> State:
-    """The state before the first batch: theta from Gamma(1, 1), the exponential law.
-
-    Args:
-        settings: of the run.
-        num_documents: D, documents in the corpus.
-        vocabulary_size: W.
-        key: of the run.
-    """
+    """The state before the first batch: theta from Gamma(1, 1), the exponential law."""
     key_theta, key_init, _ = jax.random.split(key, 3)
     shape = (settings.num_topics, vocabulary_size)
     theta = jax.random.exponential(key_theta, shape, jnp.float32)
@@ -131,17 +118,13 @@ def first_state(
 
 
 def word_distributions(theta: Float[Array, "K W"]) -> Float[Array, "K W"]:
-    """Each topic's distribution over words, phi_kw = theta_kw / sum_w theta_kw.
-
-    Args:
-        theta: positive.
-    """
+    """Each topic's distribution over words, phi_kw = theta_kw / sum_w theta_kw."""
     return theta / jnp.sum(theta, axis=1, keepdims=True)
 
 
 def train(
     settings: Settings,
-    batches: Iterator[Batch],
+    batches: Iterator[list[Document]],
     *,
     num_documents: int,
     vocabulary_size: int,
@@ -176,11 +159,21 @@ def train(
     seen = given = int(state.step) * settings.batch_size
     seconds, paces = 0.0, []
     while block := list(itertools.islice(batches, _until_snapshot(settings, seen - given))):
-        _check(block, settings)
+        if (sizes := {len(batch) for batch in block}) != {settings.batch_size}:
+            raise ValueError(
+                f"batches must have batch_size = {settings.batch_size} documents each, not "
+                f"{sorted(sizes)}."
+            )
         before, began, worked = state, time.perf_counter(), time.process_time()
         state, finite = _advance(kernel, key_run, state, stack(block))
         if not bool(finite):
-            raise _divergence(settings, before, seen)
+            raise DivergenceError(
+                f"theta is no longer finite in the block after {seen} documents. Try a step_size "
+                f"below {settings.step_size}, or the sampler sgrld.",
+                step=seen // settings.batch_size,
+                chain=0,
+                state=jax.tree.map(lambda x: x[None], before),
+            )
         seconds += time.perf_counter() - began
         documents = len(block) * settings.batch_size
         paces.append(100.0 * (time.process_time() - worked) / documents)
@@ -192,17 +185,6 @@ def train(
             given, paces = seen, []
     if seen > given:
         yield _snapshot(state, seen, seconds, paces)
-
-
-def _divergence(settings: Settings, state: State, documents: int) -> DivergenceError:
-    step = documents // settings.batch_size
-    return DivergenceError(
-        f"theta is no longer finite in the block after {documents} documents. Try a step_size "
-        f"below {settings.step_size}, or the sampler sgrld.",
-        step=step,
-        chain=0,
-        state=jax.tree.map(lambda x: x[None], state),
-    )
 
 
 @eqx.filter_jit
@@ -224,15 +206,6 @@ def _until_snapshot(settings: Settings, documents: int) -> int:
     """Batches to take now: a block of them, or fewer if a snapshot is due before."""
     left = -(-(settings.snapshot_every - documents) // settings.batch_size)
     return max(1, min(settings.block, left))
-
-
-def _check(block: list[Batch], settings: Settings) -> None:
-    sizes = {batch.words.shape[0] for batch in block}
-    if sizes != {settings.batch_size}:
-        raise ValueError(
-            f"batches must have batch_size = {settings.batch_size} documents each, not "
-            f"{sorted(sizes)}."
-        )
 
 
 def _snapshot(state: State, documents: int, seconds: float, paces: list[float]) -> Snapshot:

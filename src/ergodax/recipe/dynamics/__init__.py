@@ -10,14 +10,9 @@ from ergodax.recipe.dynamics.counterexamples import (
     naive_riemannian_underdamped,
     without_correction,
 )
-from ergodax.recipe.dynamics.hamiltonian import hamiltonian, underdamped
-from ergodax.recipe.dynamics.langevin import (
-    irreversible_langevin,
-    langevin,
-    riemannian_langevin,
-)
+from ergodax.recipe.dynamics.momentum import hamiltonian, nose_hoover, underdamped
+from ergodax.recipe.dynamics.overdamped import irreversible_langevin, langevin, riemannian_langevin
 from ergodax.recipe.dynamics.riemannian import riemannian_hamiltonian, riemannian_underdamped
-from ergodax.recipe.dynamics.thermostat import nose_hoover
 
 __all__ = [
     "determinant_corrected_langevin",

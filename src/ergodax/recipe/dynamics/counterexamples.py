@@ -7,7 +7,7 @@ import jax
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.recipe.dynamics.langevin import riemannian_langevin
+from ergodax.recipe.dynamics.overdamped import riemannian_langevin
 from ergodax.recipe.dynamics.riemannian import riemannian_underdamped
 from ergodax.recipe.metric import as_metric
 from ergodax.recipe.operators import Dense

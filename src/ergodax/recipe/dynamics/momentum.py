@@ -1,15 +1,126 @@
-"""How the auxiliary variables of the named recipes start, and what drives them."""
+"""Recipes with a momentum of constant mass: Hamiltonian, underdamped Langevin, Nose-Hoover."""
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import real_number
-from ergodax.recipe.operators import Operator, Scalar, as_operator
-from ergodax.recipe.scheduled import Scheduled
+from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_definite, as_operator
+from ergodax.recipe.recipe import Recipe, Scheduled, Variables
 from ergodax.schedule import as_schedule
+
+
+class _Hamiltonian(eqx.Module):
+    mass: Operator
+
+    def auxiliary(self, key: PRNGKeyArray, position: PyTree) -> Variables:
+        return {"momentum": draw_momentum(key, position, self.mass)}
+
+    def energy(self, z: Variables) -> Float[Array, ""]:
+        return 0.5 * tree.dot(z["momentum"], self.mass.solve(z["momentum"]))
+
+    def diffusion(self, z: Variables) -> dict[str, Operator]:
+        return {}
+
+    def curl(self, z: Variables) -> dict[tuple[str, str], Operator]:
+        return {("momentum", "position"): Scalar(1.0)}
+
+
+def hamiltonian(mass: Any = 1.0) -> Recipe:
+    """Hamiltonian dynamics: z = (position, momentum r), H = U + r^T M^-1 r / 2, D = 0.
+
+    Q = [[0, -I], [I, 0]]. Ergodic only with momenta drawn afresh from time to time. The noise
+    of a stochastic gradient can't be compensated, since there is none to lower.
+
+    Args:
+        mass: M: number, vector, matrix or operator, positive definite.
+
+    Raises:
+        ValueError: a mass that is not positive definite.
+    """
+    parts = _Hamiltonian(as_definite(mass, "mass"))
+    return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)
+
+
+class _Damped(eqx.Module):
+    damping: Operator | Scheduled
+
+    def diffusion(self, z: Variables) -> dict[str, Any]:
+        return {"momentum": self.damping}
+
+
+def underdamped(friction: Any = 1.0, mass: Any = 1.0) -> Recipe:
+    """Underdamped Langevin, the dynamics of SGHMC.
+
+    z = (position, momentum r), H = U + r^T M^-1 r / 2, D = diag(0, gamma M),
+    Q = [[0, -I], [I, 0]].
+
+    Args:
+        friction: the rate gamma >= 0, a number or a schedule; the friction matrix is C = gamma M.
+        mass: M: number, vector, matrix or operator, positive definite.
+
+    Raises:
+        TypeError: a friction that is neither one number nor a function of the step.
+        ValueError: a negative friction or a mass that is not positive definite.
+    """
+    operator, rate = as_definite(mass, "mass"), friction_rate(friction)
+    scheduled = isinstance(rate, Scheduled)
+    damping = Scheduled(rate.schedule, operator) if scheduled else operator.scaled(rate)
+    rest = _Hamiltonian(operator)
+    return Recipe(_Damped(damping).diffusion, rest.curl, rest.energy, rest.auxiliary)
+
+
+class _NoseHoover(eqx.Module):
+    mass: Operator
+    friction: Float[Array, ""] | Scheduled
+    thermal_mass: Float[Array, ""] | None
+    per_coordinate: bool = eqx.field(static=True)
+
+    def inertia(self, z: Variables) -> Float[Array, ""] | float:
+        default = 1.0 if self.per_coordinate else float(tree.size(z["momentum"]))
+        return default if self.thermal_mass is None else self.thermal_mass
+
+    def auxiliary(self, key: PRNGKeyArray, position: PyTree) -> Variables:
+        start = thermostat_start(self.friction, position, per_coordinate=self.per_coordinate)
+        return {"momentum": draw_momentum(key, position, self.mass), "thermostat": start}
+
+    def energy(self, z: Variables) -> Float[Array, ""]:
+        offset = tree.map_leaves(lambda x: x - tree.cast(self.friction, x), z["thermostat"])
+        kinetic = tree.dot(z["momentum"], self.mass.solve(z["momentum"]))
+        return 0.5 * kinetic + 0.5 * self.inertia(z) * tree.dot(offset, offset)
+
+    def diffusion(self, z: Variables) -> dict[str, Operator]:
+        return {"momentum": self.mass.scaled(self.friction)}
+
+    def curl(self, z: Variables) -> dict[tuple[str, str], Operator]:
+        flow = tree.scale(1.0 / self.inertia(z), z["momentum"])
+        exchange = Diagonal(flow) if self.per_coordinate else Column(flow)
+        return {("momentum", "position"): Scalar(1.0), ("momentum", "thermostat"): exchange}
+
+
+def nose_hoover(
+    friction: Any = 1.0, mass: Any = 1.0, thermal_mass: Any = None, *, per_coordinate: bool = False
+) -> Recipe:
+    """Stochastic-gradient Nose-Hoover thermostat.
+
+    z = (position, momentum r, thermostat zeta), H = U + r^T M^-1 r / 2 + mu (zeta - A)^2 / 2,
+    D = diag(0, A M, 0), Q[momentum, position] = I, Q[momentum, thermostat] = r / mu.
+
+    Args:
+        friction: A > 0, a rate: the injected noise, and the mean of zeta for exact gradients.
+        mass: M: number or vector.
+        thermal_mass: mu; by default the dimension, or 1 for each coordinate.
+        per_coordinate: one zeta for each coordinate instead of one for all.
+
+    Raises:
+        ValueError: a negative friction or a mass that is not positive.
+    """
+    mu = check_thermal_mass(thermal_mass)
+    parts = _NoseHoover(as_definite(mass, "mass"), friction_rate(friction), mu, per_coordinate)
+    return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)
 
 
 def draw_momentum(
@@ -27,13 +138,8 @@ def thermostat_start(friction: Any, position: PyTree, *, per_coordinate: bool) -
     return jnp.asarray(friction).astype(tree.result_dtype(position))
 
 
-def thermal_mass(value: Any) -> Float[Array, ""] | None:
-    """The mass mu of a thermostat as a checked number; None for the default.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: not positive and finite.
-    """
+def check_thermal_mass(value: Any) -> Float[Array, ""] | None:
+    """The mass mu of a thermostat as a positive number; None for the default."""
     if value is None:
         return None
     hint = "None is for the dimension."
@@ -41,11 +147,10 @@ def thermal_mass(value: Any) -> Float[Array, ""] | None:
 
 
 def friction_rate(friction: Any) -> Float[Array, ""] | Scheduled:
-    """The rate gamma as a checked number, or as a schedule.
+    """The rate gamma as a number that is not negative, or as a schedule.
 
     Raises:
         TypeError: neither one number nor a function of the step.
-        ValueError: negative.
     """
     if callable(friction):
         return Scheduled(as_schedule(friction, "friction"))
@@ -53,16 +158,3 @@ def friction_rate(friction: Any) -> Float[Array, ""] | Scheduled:
     if not isinstance(rate, Scalar):
         raise TypeError("friction must be one number, a rate; the friction matrix is C = gamma M.")
     return rate.value
-
-
-def damping(friction: Any, mass: Operator) -> Operator | Scheduled:
-    """C = gamma M, computed once where gamma is a number.
-
-    Raises:
-        TypeError: gamma is neither one number nor a function of the step.
-        ValueError: negative.
-    """
-    rate = friction_rate(friction)
-    if isinstance(rate, Scheduled):
-        return Scheduled(rate.schedule, mass)
-    return mass.scaled(rate)

@@ -13,8 +13,7 @@ from ergodax.graph import traced
 from ergodax.recipe.dynamics.momentum import friction_rate
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
-from ergodax.recipe.recipe import Recipe, Variables
-from ergodax.recipe.scheduled import Scheduled
+from ergodax.recipe.recipe import Recipe, Scheduled, Variables
 
 
 class _RiemannianUnderdamped(eqx.Module):
@@ -68,11 +67,7 @@ def riemannian_underdamped(metric: Any, friction: Any = 1.0) -> Recipe:
 
 
 class RiemannianEnergy(eqx.Module):
-    """The kinetic energy r^T G^-1 r / 2 + (T / 2) log det G of Riemannian HMC.
-
-    Args:
-        metric: function of the position that returns G^-1.
-    """
+    """The kinetic energy r^T G^-1 r / 2 + (T / 2) log det G of Riemannian HMC."""
 
     metric: Callable[[PyTree], Operator]
 

@@ -1,0 +1,321 @@
+"""Step sizes, frictions and temperatures of other papers and libraries, in this one's convention.
+
+Here the potential U is that of the whole data, and
+    overdamped:  x+ = x - h grad U + N(0, 2 h T)
+    underdamped: r+ = r - h grad U - h gamma r + N(0, 2 h T gamma M),   x+ = x + h M^-1 r+
+Each `from_...` takes the other side's numbers and returns keyword arguments of `ex.sgld` or
+`ex.sghmc`; each `to_...` takes these and returns the other side's numbers. Numbers may be arrays.
+Everywhere step_size is h, friction the rate gamma, temperature T, mass M, and num_data N.
+
+Step size, friction and mass are one number too many: (h, gamma, M) and (h / sqrt(M),
+gamma sqrt(M), 1) make the same positions from the same noise. Where the other side has no mass,
+`from_...` gives the pair that belongs to the `mass` asked for.
+
+Example:
+    >>> import ergodax as ex
+    >>> from ergodax import convert
+    >>> target = ex.targets.gaussian([0.0], [[1.0]])
+    >>> kernel = ex.sghmc(ex.FullGradient(target), **convert.from_chen(eta=1e-4, alpha=0.01))
+"""
+
+from typing import Any
+
+Numbers = dict[str, Any]
+
+# Overdamped Langevin dynamics
+
+
+def from_welling_teh(epsilon: Any) -> Numbers:
+    """x+ = x - (epsilon / 2) grad U + N(0, epsilon): the step of most papers on SGLD.
+
+    Also of Patterson and Teh (the paper, not its published code), Li et al. and Ahn et al.
+
+    Args:
+        epsilon: their step size.
+
+    Returns:
+        step_size.
+
+    Reference:
+        Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics, 2011.
+    """
+    return {"step_size": 0.5 * epsilon}
+
+
+def to_welling_teh(step_size: Any) -> Numbers:
+    """The inverse of `from_welling_teh`: epsilon."""
+    return {"epsilon": 2.0 * step_size}
+
+
+def from_tfp_sgld(learning_rate: Any) -> Numbers:
+    """TensorFlow Probability: x+ = x - (l / 2) data_size grad mean loss + N(0, l).
+
+    Its data_size is the N of the posterior, and its loss holds the prior divided by N. The
+    preconditioner is always on there: `ex.psgld` is the sampler to compare with, whose metric
+    is 1 / (damping + sqrt(V)) where TFP has 1 / sqrt(V + diagonal_bias).
+
+    Args:
+        learning_rate: l.
+
+    Returns:
+        step_size.
+    """
+    return {"step_size": 0.5 * learning_rate}
+
+
+def to_tfp_sgld(step_size: Any) -> Numbers:
+    """The inverse of `from_tfp_sgld`: learning_rate."""
+    return {"learning_rate": 2.0 * step_size}
+
+
+def from_blackjax_sgld(step_size: Any, temperature: Any = 1.0) -> Numbers:
+    """BlackJAX's sgld has this library's convention: h and T stay as they are."""
+    return {"step_size": step_size, "temperature": temperature}
+
+
+to_blackjax_sgld = from_blackjax_sgld
+
+
+def from_posteriors_sgld(lr: Any, temperature: Any = 1.0, *, num_data: Any = 1) -> Numbers:
+    """The library `posteriors`, whose log posterior is usually divided by N: see num_data.
+
+    x+ = x - lr grad (U / N) + N(0, 2 lr temperature), with exp(-U / N / temperature) invariant.
+
+    Args:
+        lr: their learning rate.
+        temperature: theirs; 1 / N for the posterior itself.
+        num_data: what their log posterior was divided by: N, or 1 where it was not.
+
+    Returns:
+        step_size, temperature.
+    """
+    return {"step_size": lr / num_data, "temperature": temperature * num_data}
+
+
+def to_posteriors_sgld(step_size: Any, temperature: Any = 1.0, *, num_data: Any = 1) -> Numbers:
+    """The inverse of `from_posteriors_sgld`, with the same num_data: lr and temperature."""
+    return {"lr": step_size * num_data, "temperature": temperature / num_data}
+
+
+# SGHMC
+
+
+def with_unit_mass(step_size: Any, friction: Any, mass: Any = 1.0) -> Numbers:
+    """The step size and friction that make the same positions with mass 1; M is a number."""
+    root = mass**0.5
+    return {"step_size": step_size / root, "friction": friction * root, "mass": 1.0}
+
+
+def from_chen(eta: Any, alpha: Any, *, mass: Any = 1.0) -> Numbers:
+    """v+ = v - eta grad U - alpha v + N(0, 2 alpha eta),   x+ = x + v+, with v = h M^-1 r.
+
+    Their estimate beta of the gradient's noise is `compensate` here.
+
+    Args:
+        eta: their learning rate.
+        alpha: their momentum decay; 1 - alpha is what others call momentum.
+        mass: the M wanted.
+
+    Returns:
+        step_size, friction, mass.
+
+    Reference:
+        Chen, Fox and Guestrin, Stochastic gradient Hamiltonian Monte Carlo, 2014, Eq. (15).
+    """
+    step_size = (eta * mass) ** 0.5
+    return {"step_size": step_size, "friction": alpha / step_size, "mass": mass}
+
+
+def to_chen(step_size: Any, friction: Any, *, mass: Any = 1.0) -> Numbers:
+    """The inverse of `from_chen`: eta and alpha; M is a number."""
+    return {"eta": step_size**2 / mass, "alpha": step_size * friction}
+
+
+def from_blackjax_sghmc(
+    step_size: Any, num_integration_steps: int = 10, alpha: Any = 0.01, *, mass: Any = 1.0
+) -> Numbers:
+    """BlackJAX's sghmc at temperature 1: the explicit scheme, momenta drawn anew each call.
+
+    One call there is `num_integration_steps` steps here, on one batch there and on a fresh one
+    for each here. At another temperature its momenta are still drawn from N(0, 1), which no
+    setting here repeats. The explicit scheme is unstable where h k >= gamma M, with k the
+    curvature of U; the default scheme of `ex.sghmc` is not.
+
+    Args:
+        step_size: h.
+        num_integration_steps: steps in a call.
+        alpha: their friction, a rate.
+        mass: the M wanted.
+
+    Returns:
+        step_size, friction, mass, scheme, resample_every.
+    """
+    root = mass**0.5
+    return {
+        "step_size": step_size * root,
+        "friction": alpha / root,
+        "mass": mass,
+        "scheme": "euler",
+        "resample_every": num_integration_steps,
+    }
+
+
+def to_blackjax_sghmc(
+    step_size: Any, friction: Any, resample_every: int, *, mass: Any = 1.0, scheme: str = "euler"
+) -> Numbers:
+    """The inverse of `from_blackjax_sghmc`: step_size, num_integration_steps and alpha.
+
+    `resample_every` is the number of steps between two draws of the momentum; M is a number.
+
+    Raises:
+        ValueError: a scheme other than "euler", which is all that BlackJAX has.
+    """
+    _check_euler(scheme, "BlackJAX")
+    unit = with_unit_mass(step_size, friction, mass)
+    return {
+        "step_size": unit["step_size"],
+        "num_integration_steps": resample_every,
+        "alpha": unit["friction"],
+    }
+
+
+def from_posteriors_sghmc(
+    lr: Any, alpha: Any = 0.01, temperature: Any = 1.0, *, num_data: Any = 1, mass: Any = 1.0
+) -> Numbers:
+    """The library `posteriors`, with beta = 0: the explicit scheme, m a momentum of mass 1.
+
+    x+ = x + lr m,   m+ = m - lr grad (U / N) - lr alpha m + N(0, 2 lr alpha temperature)
+
+    Args:
+        lr: their learning rate.
+        alpha: their friction.
+        temperature: theirs; 1 / N for the posterior itself.
+        num_data: what their log posterior was divided by: N, or 1 where it was not.
+        mass: the M wanted.
+
+    Returns:
+        step_size, friction, mass, temperature, scheme.
+    """
+    slower = (num_data / mass) ** 0.5
+    return {
+        "step_size": lr / slower,
+        "friction": alpha * slower,
+        "mass": mass,
+        "temperature": temperature * num_data,
+        "scheme": "euler",
+    }
+
+
+def to_posteriors_sghmc(
+    step_size: Any,
+    friction: Any,
+    temperature: Any = 1.0,
+    *,
+    num_data: Any = 1,
+    mass: Any = 1.0,
+    scheme: str = "euler",
+) -> Numbers:
+    """The inverse of `from_posteriors_sghmc`, with the same num_data: lr, alpha and temperature.
+
+    M is a number.
+
+    Raises:
+        ValueError: a scheme other than "euler", which is all that posteriors has.
+    """
+    _check_euler(scheme, "posteriors")
+    slower = (num_data / mass) ** 0.5
+    return {
+        "lr": step_size * slower,
+        "alpha": friction / slower,
+        "temperature": temperature / num_data,
+    }
+
+
+def _check_euler(scheme: str, library: str) -> None:
+    if scheme != "euler":
+        raise ValueError(f"scheme must be 'euler', not {scheme!r}: {library} has no other.")
+
+
+# Optimisers: learning rate, momentum and weight decay
+
+
+def from_wenzel(
+    learning_rate: Any, momentum: Any, temperature: Any = 1.0, *, num_data: Any, mass: Any = 1.0
+) -> Numbers:
+    """m+ = beta m - h grad U + N(0, 2 (1 - beta) T M),   x+ = x + h M^-1 m+, h = sqrt(l M / N).
+
+    Args:
+        learning_rate: l, on the mean loss U / N.
+        momentum: beta, in [0, 1).
+        temperature: T; cold posteriors have T < 1.
+        num_data: N.
+        mass: the M wanted.
+
+    Returns:
+        step_size, friction, mass, temperature.
+
+    Reference:
+        Wenzel, Roth, Veeling, Swiatkowski, Tran, Mandt, Snoek, Salimans, Jenatton and Nowozin,
+        How good is the Bayes posterior in deep neural networks really?, 2020.
+    """
+    step_size = (learning_rate * mass / num_data) ** 0.5
+    return {
+        "step_size": step_size,
+        "friction": (1.0 - momentum) / step_size,
+        "mass": mass,
+        "temperature": temperature,
+    }
+
+
+def to_wenzel(
+    step_size: Any, friction: Any, temperature: Any = 1.0, *, num_data: Any, mass: Any = 1.0
+) -> Numbers:
+    """The inverse of `from_wenzel`: learning_rate, momentum and temperature; M is a number."""
+    return {
+        "learning_rate": step_size**2 * num_data / mass,
+        "momentum": 1.0 - step_size * friction,
+        "temperature": temperature,
+    }
+
+
+def from_torch_sgd(lr: Any, momentum: Any, *, num_data: Any, mass: Any = 1.0) -> Numbers:
+    """torch.optim.SGD on a mean loss: b+ = momentum b + grad (U / N),   x+ = x - lr b+.
+
+    That is `ex.sghmc` at temperature 0, with no dampening and no Nesterov step; at temperature
+    T it is the sampler that moves like it.
+
+    Args:
+        lr: the learning rate.
+        momentum: in [0, 1).
+        num_data: N.
+        mass: the M wanted.
+
+    Returns:
+        step_size, friction, mass.
+    """
+    numbers = from_wenzel(lr, momentum, num_data=num_data, mass=mass)
+    return {name: numbers[name] for name in ("step_size", "friction", "mass")}
+
+
+def to_torch_sgd(step_size: Any, friction: Any, *, num_data: Any, mass: Any = 1.0) -> Numbers:
+    """The inverse of `from_torch_sgd`: lr and momentum; M is a number."""
+    numbers = to_wenzel(step_size, friction, num_data=num_data, mass=mass)
+    return {"lr": numbers["learning_rate"], "momentum": numbers["momentum"]}
+
+
+def from_weight_decay(weight_decay: Any, *, num_data: Any) -> Numbers:
+    """The Gaussian prior that a weight decay on the mean loss is: precision N weight_decay.
+
+    Args:
+        weight_decay: w, in mean loss + (w / 2) |x|^2.
+        num_data: N.
+
+    Returns:
+        scale, the prior's standard deviation.
+    """
+    return {"scale": (num_data * weight_decay) ** -0.5}
+
+
+def to_weight_decay(scale: Any, *, num_data: Any) -> Numbers:
+    """The inverse of `from_weight_decay`: weight_decay, from the prior's standard deviation."""
+    return {"weight_decay": 1.0 / (num_data * scale**2)}

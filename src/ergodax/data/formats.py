@@ -1,0 +1,279 @@
+"""Data in Parquet files and Zarr arrays, which their own libraries decode."""
+
+import bisect
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ergodax.data.paged import Paged, Reader, stamps
+from ergodax.data.source import Ranges, check_rows, delivered, put
+
+KEPT = 2  # decoded row groups, since a block may end inside one
+METADATA = ("zarr.json", ".zarray")  # of a Zarr array, in the third format and the second
+
+
+def parquet(
+    path: Any,
+    columns: Any = None,
+    *,
+    target: str | None = None,
+    block_rows: Any = None,
+    passes: Any = 1,
+    dtype: Any = None,
+) -> Paged:
+    """Data in one Parquet file or a folder of them, read in blocks while a chain runs.
+
+    A page is a row group, which is decoded as a whole. Where row groups are as large as a block, or
+    the rows in no random order, write a copy with ex.data.shuffle.
+
+    Args:
+        path: a file, or a folder whose .parquet files are read in the order of their names.
+        columns: names of the columns that make the rows of X; by default all but `target`.
+        target: the column that is y, optional.
+        block_rows: rows of a block, in memory twice for each chain, three times for one alone;
+            32 MiB of them by default, or all rows where they take no more.
+        passes: how often each row of a block is used before the next block.
+        dtype: what a batch is cast to on the device, one for all arrays or a tree like the data
+            with None for as stored.
+
+    Returns:
+        A source: the `data` of ex.Posterior. A row is X, or (X, y) if there is a target; X has
+        the common dtype of its columns.
+
+    Raises:
+        ImportError: pyarrow is missing.
+        FileNotFoundError: no such file.
+        TypeError: a column of something other than numbers, or an argument of the wrong type.
+        ValueError: not Parquet files, no such column, missing values, a number out of range; when
+            read, NaN or infinity.
+    """
+    reader = _ParquetReader(Path(path), columns, target)
+    return Paged(reader, block_rows=block_rows, passes=passes, dtype=dtype)
+
+
+def zarr(
+    path: Any,
+    names: Any = None,
+    *,
+    block_rows: Any = None,
+    page_rows: Any = None,
+    passes: Any = 1,
+    dtype: Any = None,
+) -> Paged:
+    """Data in a Zarr array or group, read in blocks while a chain runs.
+
+    Args:
+        path: the folder, or whatever else zarr.open takes.
+        names: the arrays of the group, one name or a tree of them, such as ("X", "y"); its
+            structure is that of the data. By default the array at `path`, or a dict of all
+            arrays of the group.
+        block_rows: rows of a block, in memory twice for each chain, three times for one alone;
+            32 MiB of them by default, or all rows where they take no more.
+        page_rows: contiguous rows that are read together, best a multiple of the rows of a
+            chunk; by default whole chunks of 128 KiB or more.
+        passes: how often each row of a block is used before the next block.
+        dtype: what a batch is cast to on the device, one for all arrays or a tree like the data
+            with None for as stored.
+
+    Returns:
+        A source: the `data` of ex.Posterior.
+
+    Raises:
+        FileNotFoundError: nothing at `path`.
+        TypeError: an array of something other than numbers, or an argument of the wrong type.
+        ValueError: no such array in the group, arrays that differ in their number of rows, a
+            number out of range; when read, NaN or infinity.
+    """
+    reader = _ZarrReader(path, names)
+    return Paged(reader, block_rows=block_rows, page_rows=page_rows, passes=passes, dtype=dtype)
+
+
+class _ParquetReader(Reader):
+    """Reads the columns of a file or of a folder of files."""
+
+    grain = 1
+
+    def __init__(self, path: Path, columns: Any, target: str | None) -> None:
+        self.files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if not self.files:
+            raise ValueError(f"the folder {path} has no .parquet files.")
+        opened = [_opened(file) for file in self.files]
+        schema = opened[0].schema_arrow
+        for file, one in zip(self.files, opened, strict=True):
+            if not one.schema_arrow.equals(schema):
+                raise ValueError(f"{file} has other columns than {self.files[0]}.")
+        if columns is None:
+            columns = [name for name in schema.names if name != target]
+        self.x = list(columns)
+        self.columns = self.x if target is None else [*self.x, target]
+        kinds = {name: _kind(schema, name, path) for name in self.columns}
+        if not self.x:
+            raise ValueError(f"columns leaves nothing of {path} but the target {target!r}.")
+        rows = {
+            (f, g): one.metadata.row_group(g).num_rows
+            for f, one in enumerate(opened)
+            for g in range(one.num_row_groups)
+        }
+        self.groups = [group for group, count in rows.items() if count]
+        self.pages = np.array([rows[group] for group in self.groups], np.int64)
+        self.ends = np.cumsum(self.pages).tolist()
+        self.num_rows = check_rows({str(path): int(self.pages.sum())})
+        common = np.result_type(*(kinds[name] for name in self.x))
+        x = jax.ShapeDtypeStruct((len(self.x),), delivered(common, str(path)))
+        label = f"{path} (columns {', '.join(self.x[:3])}, ...)"
+        self.row, self.names = x, label
+        if target is not None:
+            y = jax.ShapeDtypeStruct((), delivered(kinds[target], f"{path}: {target}"))
+            self.row, self.names = (x, y), (label, f"{path} (column {target})")
+        self._group = functools.lru_cache(maxsize=KEPT)(self._decoded)
+        self._lock = threading.Lock()  # so that two chains do not decode the same rows at once
+
+    def read(self, ranges: Ranges, out: PyTree) -> None:
+        """Decode the row groups that these ranges are in."""
+        arrays, done = jax.tree.leaves(out), 0
+        for begin, end in ranges.tolist():
+            while begin < end:
+                k = bisect.bisect_right(self.ends, begin)
+                with self._lock:
+                    group = self._group(k)
+                first, last = self.ends[k] - len(group[0]), min(end, self.ends[k])
+                count = last - begin
+                for array, part in zip(arrays, group, strict=True):
+                    array[done : done + count] = part[begin - first : last - first]
+                begin, done = last, done + count
+
+    def identity(self) -> tuple:
+        """What the file system says of the files, and the columns."""
+        return stamps(self.files), tuple(self.columns), len(self.x)
+
+    def facts(self) -> dict[str, Any]:
+        """Names and sizes of the files, and the columns."""
+        files = [{"name": path.name, "bytes": path.stat().st_size} for path in self.files]
+        return {"format": "parquet", "files": files, "columns": self.columns}
+
+    def _decoded(self, k: int) -> list[np.ndarray]:
+        file, group = self.files[self.groups[k][0]], self.groups[k][1]
+        table = _opened(file).read_row_group(group, columns=self.columns, use_threads=True)
+        shapes = jax.tree.leaves(self.row)
+        parts = [np.empty((table.num_rows, *x.shape), x.dtype) for x in shapes]
+        for j, name in enumerate(self.columns):
+            column = table.column(name)
+            if column.null_count:
+                raise ValueError(
+                    f"{file}: column {name!r} has {column.null_count} missing values in row group "
+                    f"{group}. Drop or impute these rows."
+                )
+            out = parts[0][:, j] if j < len(self.x) else parts[1]
+            put(out, np.asarray(column.to_numpy()), f"{file}: column {name!r}")
+        return parts
+
+
+def _opened(path: Path) -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise ImportError(
+            "Parquet files need pyarrow, which is in the extra `app`: pip install 'ergodax[app]'."
+        ) from error
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}.")
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a Parquet file: {error}") from error
+
+
+def _kind(schema: Any, name: str, path: Path) -> np.dtype:
+    if name not in schema.names:
+        raise ValueError(f"{path} has no column {name!r}, only {schema.names}.")
+    kind = schema.field(name).type
+    try:
+        found = np.dtype(kind.to_pandas_dtype())
+        if found.kind in "biuf":
+            return found
+    except (NotImplementedError, TypeError):
+        pass
+    raise TypeError(f"{path}: column {name!r} has type {kind}; data must be numbers.")
+
+
+class _ZarrReader(Reader):
+    """Reads an array, or a tree of the arrays of a group."""
+
+    pages = None
+
+    def __init__(self, path: Any, names: Any) -> None:
+        self.arrays, structure = jax.tree.flatten(_arrays(path, names))
+        labels = [f"{path}/{array.path}".rstrip("/") for array in self.arrays]
+        shapes = []
+        for array, label in zip(self.arrays, labels, strict=True):
+            dtype = delivered(array.dtype, label)
+            if array.ndim == 0:
+                raise ValueError(f"{label} is a single number; it needs a leading axis.")
+            shapes.append(jax.ShapeDtypeStruct(array.shape[1:], dtype))
+        counts = {name: a.shape[0] for name, a in zip(labels, self.arrays, strict=True)}
+        self.num_rows = check_rows(counts)
+        self.grain = min(self.num_rows, max((a.shards or a.chunks)[0] for a in self.arrays))
+        self.row, self.names = structure.unflatten(shapes), structure.unflatten(labels)
+
+    def read(self, ranges: Ranges, out: PyTree) -> None:
+        """Read range by range; chunks are decoded by Zarr's own threads."""
+        names = jax.tree.leaves(self.names)
+        for array, name, whole in zip(self.arrays, names, jax.tree.leaves(out), strict=True):
+            done = 0
+            for begin, end in ranges.tolist():
+                put(whole[done : done + end - begin], array[begin:end], name)
+                done += end - begin
+
+    def identity(self) -> tuple:
+        """Of arrays in folders, where and when these were made; others are themselves alone."""
+        return tuple(_stamp(array) for array in self.arrays)
+
+    def facts(self) -> dict[str, Any]:
+        """Names, shapes, dtypes and chunks, and the sums of the first and last rows."""
+        arrays = []
+        for array in self.arrays:
+            ends = [float(np.sum(rows, dtype=float)) for rows in (array[:1], array[-1:])]
+            shape, chunks = list(array.shape), list(array.chunks)
+            arrays.append({"name": array.path, "shape": shape, "chunks": chunks, "ends": ends})
+        return {"format": "zarr", "arrays": arrays}
+
+
+def _stamp(array: Any) -> Any:
+    root = getattr(array.store, "root", None)
+    if not isinstance(root, Path):
+        return id(array)
+    folder = root.resolve() / array.path
+    return str(folder), stamps([folder / name for name in METADATA if (folder / name).exists()])
+
+
+def _arrays(path: Any, names: Any) -> PyTree:
+    """A tree of Zarr arrays."""
+    import zarr
+
+    if isinstance(path, str | Path) and "://" not in str(path) and not Path(path).exists():
+        raise FileNotFoundError(f"there is no Zarr array or group at {path}.")
+    try:
+        found = zarr.open(path, mode="r")
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(f"{path} is not a Zarr array or group: {error}") from error
+    if isinstance(found, zarr.Array):
+        if names is not None:
+            raise ValueError(f"names={names!r}, but {path} is a single array. Leave names out.")
+        return found
+    arrays = dict(found.arrays())
+    if names is None:
+        if not arrays:
+            raise ValueError(f"the Zarr group {path} has no arrays.")
+        return arrays
+
+    def one(name: Any) -> Any:
+        if name not in arrays:
+            raise ValueError(f"the Zarr group {path} has no array {name!r}, only {list(arrays)}.")
+        return arrays[name]
+
+    return jax.tree.map(one, names)

@@ -1,0 +1,190 @@
+"""Data that a user's iterator yields: whatever can be read from its beginning."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int64, PyTree
+
+from ergodax.checks import whole_number
+from ergodax.data.source import (
+    Order,
+    Source,
+    check_finite,
+    check_rows,
+    delivered,
+    found_in_a_scan,
+    put,
+    room,
+    stacked,
+)
+
+KEPT = 2  # blocks: chains go on at the same time, each asking for the same one or the next
+
+
+def stream(
+    factory: Any,
+    *,
+    num_rows: Any,
+    block_rows: Any = None,
+    passes: Any = 1,
+    dtype: Any = None,
+) -> Source:
+    """Data from any iterator of batches.
+
+    A block is the next rows that the iterator yields, so it is as random as the iterator makes it:
+    let it yield its rows in random order. All chains are given the same blocks, and draw
+    different batches from them.
+
+    Args:
+        factory: starts the iterator; called at the beginning of every pass. A batch is a tree of
+            arrays with one leading axis in common, of any length. To repeat or resume a run it
+            must yield the same again.
+        num_rows: N, how many rows a pass has. A pass with more or fewer is an error.
+        block_rows: rows of a block; 32 MiB of them by default, or all rows where they take no
+            more.
+        passes: how often each row of a block is used before the next block.
+        dtype: what a batch is cast to on the device, one for all arrays or a tree like the data
+            with None for as they come.
+
+    Returns:
+        A source: the `data` of ex.Posterior.
+
+    Raises:
+        TypeError: not a function that starts an iterator, batches that are not numbers, or an
+            argument of the wrong type.
+        ValueError: no batches, or a number out of range; when read, another number of rows than
+            num_rows, rows of another shape or dtype than the first, NaN or infinity.
+    """
+    if not callable(factory):
+        raise TypeError(
+            f"factory must be a function that starts an iterator of batches, not {factory!r}. "
+            "Try lambda: iter(batches)."
+        )
+    return _Stream(factory, num_rows, block_rows, passes, dtype)
+
+
+class _Stream(Source):
+    """Blocks from an iterator, in its order, the same for every chain."""
+
+    def __init__(
+        self, factory: Callable[[], Any], num_rows: Any, block_rows: Any, passes: Any, dtype: Any
+    ) -> None:
+        self.factory = factory
+        self.num_rows = whole_number("num_rows", num_rows)
+        self.row = _row_of(next(iter(self.factory()), None))
+        self._options(block_rows, passes, dtype)
+        self._lock = threading.Lock()
+        self._kept: dict[int, PyTree] = {}
+        self._blocks = self._from_the_beginning()
+        self._next = 0
+        self._failure: Exception | None = None  # a broken iterator stays broken
+
+    def read_into(self, order: Order, number: int, out: PyTree) -> None:
+        """Copy block `number`; going back begins a pass anew."""
+        jax.tree.map(np.copyto, out, self._block(number))
+
+    def scan(self, rows: int) -> Iterator[PyTree]:
+        """All rows once, in the order of the iterator."""
+        return _cut(self._pass(), rows, self.row)
+
+    def rows_at(self, wanted: Int64[np.ndarray, " k"]) -> PyTree:
+        """The rows with these numbers, met on a pass."""
+        return found_in_a_scan(self, wanted)
+
+    def facts(self) -> dict[str, Any]:
+        """Numbers and shapes of rows."""
+        shapes = [[np.dtype(x.dtype).name, *x.shape] for x in jax.tree.leaves(self.row)]
+        return {"format": "stream", "row": shapes, **self._numbers()}
+
+    def _block(self, number: int) -> PyTree:
+        """What is kept of the iterator, not to be changed."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                if number not in self._kept:
+                    self._advance(number)
+            except Exception as error:
+                self._failure = error
+                raise
+            return self._kept[number]
+
+    def _advance(self, number: int) -> None:
+        each = self.num_rows // self.block_rows
+        if not self._next <= number < self._next + each:
+            # Blocks of passes that nobody wants any more are not read.
+            self._next = number - number % each
+            self._blocks = self._from_the_beginning()
+        while number not in self._kept:
+            self._kept[self._next] = next(self._blocks)
+            self._next += 1
+            for old in sorted(self._kept)[:-KEPT]:
+                if old != number:
+                    del self._kept[old]
+
+    def _from_the_beginning(self) -> Iterator[PyTree]:
+        """Blocks from the beginning of a pass on, pass after pass."""
+        while True:
+            for block in self.scan(self.block_rows):
+                if len(jax.tree.leaves(block)[0]) == self.block_rows:
+                    yield block
+
+    def _pass(self) -> Iterator[PyTree]:
+        """One pass, its batches checked and counted."""
+        seen = 0
+        for batch in self.factory():
+            found = _row_of(batch)
+            if found != self.row:
+                raise ValueError(
+                    f"after {seen} rows the iterator yields rows of {found}, not {self.row}."
+                )
+            rows = np.array([[seen, seen + len(jax.tree.leaves(batch)[0])]], np.int64)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
+                check_finite(np.asarray(leaf), rows, "batch" + jax.tree_util.keystr(path))
+            seen = int(rows[0, 1])
+            if seen > self.num_rows:
+                break
+            yield batch
+        if seen != self.num_rows:
+            more = "more than" if seen > self.num_rows else "only"
+            raise ValueError(
+                f"num_rows={self.num_rows}, but a pass of the iterator has {more} "
+                f"{min(seen, self.num_rows)} rows. N scales the likelihood: pass the right one."
+            )
+
+
+def _row_of(batch: PyTree) -> PyTree:
+    """The shape and dtype of a row."""
+    counts, row = {}, []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
+        name, array = "batch" + jax.tree_util.keystr(path), np.asarray(leaf)
+        dtype = delivered(array.dtype, name)
+        if array.ndim == 0:
+            raise ValueError(f"{name} is a single number; it needs a leading axis of examples.")
+        counts[name] = array.shape[0]
+        row.append(jax.ShapeDtypeStruct(array.shape[1:], dtype))
+    if not row:
+        raise ValueError("factory starts an iterator without batches, or with empty ones.")
+    check_rows(counts)
+    return jax.tree.structure(batch).unflatten(row)
+
+
+def _cut(batches: Iterator[PyTree], rows: int, row: PyTree) -> Iterator[PyTree]:
+    """The same rows, `rows` at a time."""
+    out, filled = room(stacked(row, rows)), 0
+    for batch in batches:
+        begin, count = 0, len(jax.tree.leaves(batch)[0])
+        while begin < count:
+            some = min(rows - filled, count - begin)
+            for whole, part in zip(jax.tree.leaves(out), jax.tree.leaves(batch), strict=True):
+                values = np.asarray(part)[begin : begin + some]
+                put(whole[filled : filled + some], values, "a batch")
+            begin, filled = begin + some, filled + some
+            if filled == rows:
+                yield out
+                out, filled = room(stacked(row, rows)), 0
+    if filled:
+        yield jax.tree.map(lambda x: x[:filled], out)

@@ -1,0 +1,186 @@
+"""Langevin dynamics of the position alone."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
+from ergodax.integrator.euler_maruyama import EulerMaruyama, euler_maruyama
+from ergodax.integrator.stepper import Moved, Stepper
+from ergodax.kernel import Kernel, State
+from ergodax.recipe import dynamics
+from ergodax.schedule import Schedule, as_schedule
+
+
+def sgld(
+    gradient: GradientEstimator,
+    step_size: Any,
+    *,
+    preconditioner: Any = 1.0,
+    temperature: Any = 1.0,
+    compensate: bool = False,
+    clip: bool = False,
+) -> EulerMaruyama:
+    """Stochastic-gradient Langevin dynamics (Welling and Teh).
+
+    State: position x. H = U, D = preconditioner, Q = 0. Update, with g an estimate of grad U:
+        x+ = x - h D g + N(0, 2 h T D)
+
+    First order in h. A minibatch adds bias of relative size h V / (2 T), V the gradient's
+    variance; it vanishes with h, not with the batch alone. Where h V is not small, see sghmc.
+    For Welling and Teh's decreasing steps pass `schedule.Polynomial(initial)`; the draws must
+    then be weighted by `info.step_size`.
+
+    Args:
+        gradient: an estimator of grad U, such as ex.Minibatch.
+        step_size: h, a positive number or a schedule. Welling and Teh's epsilon is 2 h.
+        preconditioner: constant D: number, vector, matrix or operator.
+        temperature: T, a number or a schedule.
+        compensate: subtract the estimator's covariance from the injected noise; the estimator
+            must know it.
+        clip: with `compensate`, inject none where the variance would be negative.
+
+    Returns:
+        A kernel with state.position; `auxiliary` is empty.
+
+    Raises:
+        TypeError: not an estimator, or a step size that is not a number.
+        ValueError: a number out of range.
+
+    Reference:
+        Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics, 2011.
+    """
+    return euler_maruyama(
+        dynamics.langevin(preconditioner),
+        gradient,
+        step_size,
+        temperature=temperature,
+        compensate=compensate,
+        clip=clip,
+    )
+
+
+def sgrld(
+    gradient: GradientEstimator,
+    step_size: Any,
+    metric: Any,
+    *,
+    temperature: Any = 1.0,
+    compensate: bool = False,
+    clip: bool = False,
+) -> EulerMaruyama:
+    """Stochastic-gradient Riemannian Langevin dynamics (Patterson and Teh).
+
+    State: position x. H = U, D = G^-1(x), Q = 0, Gamma = div G^-1. Update, with g an estimate of
+    grad U of covariance V:
+        x+ = x - h G^-1 g + h T Gamma + N(0, 2 h T G^-1 - h^2 G^-1 V G^-1)  (V with `compensate`)
+
+    First order in h; reversible in the limit. Without Gamma the law would be wrong at every
+    step size; with the correction that Girolami and Calderhead print it is wrong too, but for
+    metrics that are diagonal entry by entry.
+
+    Args:
+        gradient: an estimator of grad U, such as ex.Minibatch.
+        step_size: h, a positive number or a schedule.
+        metric: function of the position that returns G^-1, the inverse metric: a number, a
+            vector or tree like the position, a matrix or an operator; or an ex.Metric with its
+            divergence, or an ex.PotentialMetric.
+        temperature: T, a number or a schedule; multiplies the noise and Gamma.
+        compensate: subtract the estimator's covariance from the injected noise; the estimator
+            must know it, and 2 T G - h V must be positive semidefinite.
+        clip: with `compensate`, inject none where the variance would be negative.
+
+    Returns:
+        A kernel with state.position; `auxiliary` is empty.
+
+    Raises:
+        TypeError: not an estimator, a metric that is not a function, or a step size that is not
+            a number.
+        ValueError: a number out of range.
+
+    Reference:
+        Patterson and Teh, Stochastic gradient Riemannian Langevin dynamics on the probability
+        simplex, 2013; Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015.
+    """
+    return euler_maruyama(
+        dynamics.riemannian_langevin(metric),
+        gradient,
+        step_size,
+        temperature=temperature,
+        compensate=compensate,
+        clip=clip,
+    )
+
+
+FORMS = ("linear", "exact")
+
+
+class ModifiedLangevin(Stepper):
+    """The kernel that `msgld` returns for its linear form."""
+
+    gradient: GradientEstimator
+    step_size: Schedule
+    temperature: Schedule
+
+    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
+        """No auxiliary variables."""
+        return {}, key
+
+    def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
+        """x - h g + sqrt(2 h T) (I - (h / 4T) V) xi."""
+        key_gradient, key_noise = jax.random.split(key)
+        estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, state.position)
+        covariance = known_covariance(estimate, self.gradient, "msgld")
+        normal = tree.normal_like(key_noise, state.position)
+        noise = tree.add_scaled(normal, -h / (4.0 * temperature), covariance.mv(normal))
+        moved = tree.add_scaled(state.position, -h, estimate.gradient)
+        position = tree.add_scaled(moved, jnp.sqrt(2.0 * h * temperature), noise)
+        return Moved(position, {}, estimate, gradient)
+
+
+def msgld(
+    gradient: GradientEstimator, step_size: Any, *, temperature: Any = 1.0, form: str = "linear"
+) -> Kernel:
+    """Modified stochastic-gradient Langevin dynamics (Vollmer, Zygalakis and Teh).
+
+    State: position x. H = U, D = I, Q = 0. Update, with g an estimate of grad U of covariance V:
+        linear:  x+ = x - h g + sqrt(2 h T) (I - (h / 4T) V) N(0, I)
+        exact:   x+ = x - h g + N(0, 2 h T I - h^2 V), which is `sgld` with compensate=True
+    The noise of the step, injected and brought, is 2 h T I in the exact form and
+    2 h T I + h^3 V^2 / (8 T) in the linear one.
+
+    First order in h: what is removed is the first-order heat h V / (2 T) of the gradient's noise;
+    the bias of Euler's discretisation, also first order, stays. The linear form needs no root of
+    a matrix and is defined for every V, but too hot where h V is not well below T: by
+    (h V / T)^2 / 16 of the injected variance, more than plain SGLD from h V = 8 T on. The exact
+    form is possible for h V <= 2 T, and says so in `Info.feasible` where it is not.
+
+    Args:
+        gradient: an estimator that knows its covariance, such as ex.KnownCovariance.
+        step_size: h, a positive number or a schedule. Vollmer et al.'s is 2 h; their factor is
+            then I - (step / 8) V.
+        temperature: T > 0, a number or a schedule.
+        form: "linear", as published, or "exact".
+
+    Returns:
+        A kernel with state.position; `auxiliary` is empty.
+
+    Raises:
+        TypeError: not an estimator, or an argument that is not a number.
+        ValueError: a number out of range, an unknown form, or, at the first step, an estimator
+            that does not know its covariance.
+
+    Reference:
+        Vollmer, Zygalakis and Teh, Exploration of the (non-)asymptotic bias and variance of
+        stochastic gradient Langevin dynamics, 2016.
+    """
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {FORMS}, not {form!r}.")
+    estimator = check_estimator(gradient)
+    step, power = as_schedule(step_size, "step_size"), as_schedule(temperature, "temperature")
+    if form == "exact":
+        return sgld(estimator, step, temperature=power, compensate=True)
+    return ModifiedLangevin(estimator, step, power)

@@ -1,0 +1,285 @@
+"""Langevin dynamics with a momentum."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
+from ergodax.integrator import flows
+from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
+from ergodax.integrator.splitting import Splitting, splitting
+from ergodax.integrator.stepper import Moved, Stepper
+from ergodax.kernel import State, kinetic_temperature
+from ergodax.recipe import dynamics
+from ergodax.recipe.dynamics.momentum import draw_momentum
+from ergodax.recipe.operators import Operator, as_definite
+from ergodax.schedule import Schedule, as_schedule
+
+
+def langevin(
+    gradient: GradientEstimator,
+    step_size: Any,
+    friction: Any = 1.0,
+    *,
+    mass: Any = 1.0,
+    temperature: Any = 1.0,
+    scheme: str = "BAOAB",
+) -> Splitting:
+    """Underdamped Langevin dynamics, split into exactly solved parts.
+
+    State: position x, momentum r. H = U + r^T M^-1 r / 2, D = diag(0, gamma M),
+    Q = [[0, -I], [I, 0]]. The update applies the letters of `scheme` in order, each with its
+    share t of the step:
+        A: x += t M^-1 r     B: r -= t g     O: r = e^(-gamma t) r + N(0, T M (1 - e^(-2 gamma t)))
+
+    BAOAB, the default, is second order in h and exact for the position on Gaussian targets at
+    every stable step, h^2 k < 4 m; one gradient a step.
+
+    Args:
+        gradient: an estimator of grad U.
+        step_size: h, a positive number or a schedule.
+        friction: the rate gamma, a number or a schedule.
+        mass: M: number, vector, matrix or operator, positive definite.
+        temperature: T, a number or a schedule.
+        scheme: any string of A, B and O, each at least once.
+
+    Returns:
+        A kernel whose states have "momentum" in `auxiliary`.
+
+    Raises:
+        TypeError: not an estimator, or an argument that is not a number.
+        ValueError: a number out of range, or an unknown or missing letter.
+
+    Reference:
+        Leimkuhler and Matthews, Rational construction of stochastic numerical methods for
+        molecular sampling, 2013.
+    """
+    return splitting(scheme, gradient, step_size, friction, mass=mass, temperature=temperature)
+
+
+def sghmc(
+    gradient: GradientEstimator,
+    step_size: Any,
+    friction: Any = 1.0,
+    *,
+    mass: Any = 1.0,
+    temperature: Any = 1.0,
+    scheme: str = "semi-implicit",
+    resample_every: int | np.integer | None = None,
+    compensate: bool = False,
+    clip: bool = False,
+) -> EulerMaruyama:
+    """Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin).
+
+    State: position x, momentum r. H = U + r^T M^-1 r / 2, D = diag(0, C) with C = gamma M,
+    Q = [[0, -I], [I, 0]]. Update, with g an estimate of grad U of covariance V:
+        r+ = r - h g - h gamma r + N(0, 2 h T C - h^2 V)       (V only with `compensate`)
+        x+ = x + h M^-1 r+      (semi-implicit)      or      x + h M^-1 r      (euler)
+
+    The semi-implicit scheme is second order in h for the marginal of x and stable for
+    2 gamma h + h^2 k / m < 4; the Euler scheme is first order and unstable where h k >= C.
+    Without compensation a noise V heats x by h V / (2 C).
+
+    Args:
+        gradient: an estimator of grad U, such as ex.Minibatch.
+        step_size: h, a positive number or a schedule.
+        friction: the rate gamma > 0, a number or a schedule; C = gamma M.
+        mass: M: number, vector, matrix or operator, positive definite.
+        temperature: T, a number or a schedule.
+        scheme: "semi-implicit" or "euler".
+        resample_every: draw r ~ N(0, T M) anew before every step whose number is a multiple of
+            this; None for never. It does not change the law.
+        compensate: subtract the estimator's covariance from the injected noise; the estimator
+            must know it, and 2 T C - h V must be positive semidefinite.
+        clip: with `compensate`, inject none where the variance would be negative.
+
+    Returns:
+        A kernel whose states have "momentum" in `auxiliary`.
+
+    Raises:
+        TypeError: not an estimator, or an argument that is not a number.
+        ValueError: a number out of range, or an unknown scheme.
+
+    Reference:
+        Chen, Fox and Guestrin, Stochastic gradient Hamiltonian Monte Carlo, 2014.
+    """
+    return euler_maruyama(
+        dynamics.underdamped(friction, mass),
+        gradient,
+        step_size,
+        temperature=temperature,
+        compensate=compensate,
+        clip=clip,
+        semi_implicit=check_scheme(scheme),
+        resample_every=resample_every,
+    )
+
+
+def sgrhmc(
+    gradient: GradientEstimator,
+    step_size: Any,
+    metric: Any,
+    friction: Any = 1.0,
+    *,
+    temperature: Any = 1.0,
+    scheme: str = "semi-implicit",
+    resample_every: int | np.integer | None = None,
+    compensate: bool = False,
+    clip: bool = False,
+) -> EulerMaruyama:
+    """Generalised stochastic-gradient Riemannian Hamiltonian Monte Carlo (Ma, Chen and Fox).
+
+    State: position x, momentum r. H = U + r^T r / 2, D = diag(0, C) with C = gamma L^T L,
+    Q = [[0, -L], [L^T, 0]], where L(x) L(x)^T = G^-1(x); Gamma = (0, div L^T). Update, with g an
+    estimate of grad U of covariance V, and L, C and Gamma at x:
+        r+ = r - h L^T g + h T div L^T - h C r + N(0, 2 h T C - h^2 L^T V L)
+        x+ = x + h L r+      (semi-implicit)      or      x + h L r      (euler)
+    with V only where `compensate` is set. Without div L^T, as one would naively write it, the
+    law is wrong at every step size (see `counterexamples.naive_sgrhmc`).
+
+    First order in h, in general; with a constant metric it is `sghmc` with mass G.
+
+    Args:
+        gradient: an estimator of grad U, such as ex.Minibatch.
+        step_size: h, a positive number or a schedule.
+        metric: function of the position that returns G^-1, the inverse metric: a number, a
+            vector or tree like the position, a matrix or an operator; or an ex.Metric with its
+            divergence, or an ex.PotentialMetric.
+        friction: gamma > 0, a number or a schedule; 1 is Ma, Chen and Fox's.
+        temperature: T, a number or a schedule; multiplies the noise and Gamma.
+        scheme: "semi-implicit" or "euler".
+        resample_every: draw r ~ N(0, T I) anew before every step whose number is a multiple of
+            this; None for never. It does not change the law.
+        compensate: subtract the estimator's covariance from the injected noise; the estimator
+            must know it, and 2 T gamma I - h V must be positive semidefinite, whatever G.
+        clip: with `compensate`, inject none where the variance would be negative.
+
+    Returns:
+        A kernel whose states have "momentum" in `auxiliary`.
+
+    Raises:
+        TypeError: not an estimator, a metric that is not a function, or an argument that is not
+            a number.
+        ValueError: a number out of range, or an unknown scheme.
+
+    Reference:
+        Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Algorithm 1.
+    """
+    return euler_maruyama(
+        dynamics.riemannian_underdamped(metric, friction),
+        gradient,
+        step_size,
+        temperature=temperature,
+        compensate=compensate,
+        clip=clip,
+        semi_implicit=check_scheme(scheme),
+        resample_every=resample_every,
+    )
+
+
+class NoisyGradientIntegrator(Stepper):
+    """The kernel that `nogin` returns."""
+
+    gradient: GradientEstimator
+    step_size: Schedule
+    friction: Schedule
+    temperature: Schedule
+    mass: Operator
+
+    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
+        """Draw r ~ N(0, T M)."""
+        key_momentum, key_gradient = jax.random.split(key)
+        temperature = self.temperature(jnp.int32(0))
+        momentum = draw_momentum(key_momentum, position, self.mass, temperature)
+        return {"momentum": momentum}, key_gradient
+
+    def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
+        """Half drift, damped kick, half drift: together h times the mean velocity."""
+        key_gradient, key_noise = jax.random.split(key)
+        momentum = state.auxiliary["momentum"]
+        middle = flows.drift(state.position, momentum, self.mass, 0.5 * h)
+        estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, middle)
+        covariance = known_covariance(estimate, self.gradient, "nogin")
+        damping = jnp.tanh(0.5 * self.friction(state.step) * h)
+        noise = draw_momentum(key_noise, middle, self.mass, temperature)
+        impulse = tree.add_scaled(tree.scale(jnp.sqrt(damping), noise), -0.5 * h, estimate.gradient)
+        weight = h**2 / (4.0 * temperature)
+        velocity, momentum = flows.damped_kick(
+            momentum, impulse, self.mass, covariance, weight=weight, damping=damping
+        )
+        position = tree.add_scaled(state.position, h, velocity)
+        kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
+        return Moved(
+            position, {"momentum": momentum}, estimate, gradient, {"kinetic_temperature": kinetic}
+        )
+
+
+def nogin(
+    gradient: GradientEstimator,
+    step_size: Any,
+    friction: Any = 1.0,
+    *,
+    mass: Any = 1.0,
+    temperature: Any = 1.0,
+) -> NoisyGradientIntegrator:
+    """Underdamped Langevin dynamics corrected for the gradient's noise (Matthews and Weare).
+
+    State: position x, momentum r. H = U + r^T M^-1 r / 2, D = diag(0, mu M),
+    Q = [[0, -I], [I, 0]], with mu = gamma I + (h / 2T) V M^-1: the friction that balances the
+    heat of a gradient of covariance V. Update, with g an estimate of grad U at x + (h/2) M^-1 r
+    and l = tanh(gamma h / 2):
+        p  = -(h/2) g + N(0, l T M)
+        w  = ((1 + l) M + (h^2 / 4T) V)^-1 (r + p)
+        x+ = x + h w,      r+ = 2 M w - r
+    Written out it is a half drift; r += p; r = (I - K) (I + K)^-1 r with
+    K = l I + (h^2 / 4T) V M^-1; r += p with the same p; a half drift. Algorithm 2 of the paper
+    prints (h^2 T / 4) M V in K, which is right only for M = I and T = 1.
+
+    On a Gaussian target of covariance T L^-1 with Gaussian gradient noise, x has exactly the
+    target's law at every stable step, h^2 lambda_max(M^-1 L) < 4, even where V depends on x. At
+    the end of a step r is independent of x with covariance T (M^-1 - (h^2/4) M^-1 L M^-1)^-1, so
+    `Info.kinetic_temperature` is above T: by 1 / (1 - h^2 omega^2 / 4) in a mode of frequency
+    omega. No V, however large, makes the kick unstable. On other targets it is second order in
+    h, given V.
+
+    An unbiased V estimated from the batch that gives g keeps the order, but its error, its
+    correlation with g and the noise's third moment enter the constant, which is large once
+    (h^2 / 4T) V is not small. Logistic regression with N = 2000, d = 20, n = 100 and
+    (h^2 / 4T) V up to 1/2: with each batch's own V a mean is off by 0.7 posterior standard
+    deviations and variances are 1.2 times too large; with V averaged over batches
+    (ex.ScoreCovariance with `average`) neither is seen.
+
+    Nothing is inverted but a number or a diagonal; a low rank is solved through a matrix of its
+    rank, anything dense by a Cholesky factor at each step.
+
+    Args:
+        gradient: an estimator that knows its covariance, such as ex.KnownCovariance.
+        step_size: h, a positive number or a schedule.
+        friction: the rate gamma, at least 0, a number or a schedule; what is added to the
+            friction that V needs. With 0 and no noise the chain is not ergodic.
+        mass: M: number, vector, matrix or operator, positive definite.
+        temperature: T > 0, a number or a schedule.
+
+    Returns:
+        A kernel whose states have "momentum" in `auxiliary`; one gradient a step.
+
+    Raises:
+        TypeError: not an estimator, or an argument that is not a number.
+        ValueError: a number out of range, or, at the first step, an estimator that does not know
+            its covariance.
+
+    Reference:
+        Matthews and Weare, Langevin Markov chain Monte Carlo with stochastic gradients, 2018,
+        Algorithms 1 and 2.
+    """
+    return NoisyGradientIntegrator(
+        check_estimator(gradient),
+        as_schedule(step_size, "step_size"),
+        as_schedule(friction, "friction", allow_zero=True),
+        as_schedule(temperature, "temperature"),
+        as_definite(mass, "mass"),
+    )

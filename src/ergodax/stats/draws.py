@@ -1,0 +1,83 @@
+"""The draws of a run: as a tree, and with all components in one table."""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from ergodax import tree
+
+
+@runtime_checkable
+class Run(Protocol):
+    """What `ex.sample` returns, as far as statistics know it."""
+
+    position: PyTree
+    info: PyTree
+    final_state: PyTree
+
+
+class Columns(NamedTuple):
+    """Draws of d components in all.
+
+    Attributes:
+        values: float64.
+        names: such as "w[3]", as in `Samples.summary`.
+    """
+
+    values: Float[np.ndarray, "chains draws d"]
+    names: tuple[str, ...]
+
+
+def positions_of(draws: Any, name: str = "draws") -> PyTree:
+    """The tree of draws in a Samples, or the tree itself; every array has (chains, draws, ...).
+
+    Args:
+        draws: a Samples, or any tree of arrays.
+        name: what to call the argument in an error.
+
+    Raises:
+        TypeError: no array in it.
+        ValueError: arrays that do not share the axes chains and draws.
+    """
+    positions = draws.position if isinstance(draws, Run) else draws
+    arrays = [leaf for leaf in jax.tree.leaves(positions) if eqx.is_array_like(leaf)]
+    shapes = {np.shape(leaf)[:2] for leaf in arrays}
+    if not arrays:
+        raise TypeError(f"{name} must be a Samples or a tree of arrays, not {draws!r}.")
+    if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+        raise ValueError(
+            f"{name} must have the axes (chains, draws, ...) in common, not shapes "
+            f"{[np.shape(leaf) for leaf in arrays]}. For a single chain try x[None]."
+        )
+    return positions
+
+
+def columns(draws: Any, name: str = "draws") -> Columns:
+    """Draws as one array (chains, draws, d), the components in the order of `tree.ravel`.
+
+    Args:
+        draws: a Samples, or any tree of arrays (chains, draws, ...).
+        name: what to call the argument in an error.
+    """
+    parts, labels = [], []
+    positions = positions_of(draws, name)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(positions):
+        if eqx.is_array_like(leaf):
+            array = np.asarray(leaf)
+            parts.append(flat_components(array))
+            labels += component_names(tree.path_name(path) or "position", array)
+    return Columns(np.concatenate(parts, axis=-1), tuple(labels))
+
+
+def flat_components(array: np.ndarray) -> Float[np.ndarray, "chains draws d"]:
+    """An array (chains, draws, ...) with its further axes as one, in float64."""
+    return array.reshape(*array.shape[:2], -1).astype(np.float64)
+
+
+def component_names(name: str, array: np.ndarray) -> list[str]:
+    """The names of the components of an array (chains, draws, ...), such as "w[3]"."""
+    indices = np.ndindex(array.shape[2:])
+    return [f"{name}[{', '.join(map(str, index))}]" if index else name for index in indices]

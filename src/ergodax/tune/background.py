@@ -1,0 +1,179 @@
+"""The programs of the pilot and of the sampling, compiled in background threads.
+
+They are most of what a cold `infer` waits for, their shapes can mostly be guessed at once, and XLA
+compiles without holding Python's lock.
+"""
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.diagnostics.bias import BiasReport, bias
+from ergodax.driver.compile import short_runs
+from ergodax.driver.sample import sample
+from ergodax.sampler.underdamped import nogin
+from ergodax.target.posterior import Posterior
+from ergodax.tune.estimator import (
+    COSTS,
+    LARGEST_SECOND_ORDER,
+    LONGEST_STEP,
+    SMALLEST_BATCH,
+    Plan,
+)
+from ergodax.tune.host import on_device
+from ergodax.tune.whitening import Coordinates, posterior_in
+
+FRICTION = 1.0  # which makes the draws least correlated in whitened coordinates, whatever the step
+RELAXATIONS = 20  # burn-in, in units of the time 1 / h
+PILOT_DRAWS = 500  # of each chain
+SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it takes longer
+FEW = 4  # draws of a run that is made for its programs only
+
+
+def in_background(function: Callable, *args: Any) -> Future:
+    """Begin a thread-safe function(*args) in a thread, under the caller's settings of JAX."""
+    settings = (
+        jax.enable_x64(jax.config.jax_enable_x64),
+        jax.numpy_dtype_promotion(jax.config.jax_numpy_dtype_promotion),
+        jax.numpy_rank_promotion(jax.config.jax_numpy_rank_promotion),
+        jax.default_matmul_precision(jax.config.jax_default_matmul_precision),
+        jax.default_device(jax.config.jax_default_device),
+    )
+
+    def run() -> Any:
+        with contextlib.ExitStack() as stack:
+            for setting in settings:  # they hold for the thread that enters them
+                stack.enter_context(setting)
+            return function(*args)
+
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(run)
+    pool.shutdown(wait=False)  # no more work; the thread ends with this one
+    return future
+
+
+def relaxation(step_size: float) -> int:
+    """Steps to a draw, of a step size in whitened coordinates."""
+    return max(1, round(1.0 / step_size))
+
+
+def pilot_run(
+    plan: Plan,
+    gradient: Any,
+    coordinates: Coordinates,
+    key: PRNGKeyArray,
+    *,
+    num_chains: int,
+    draws: int = PILOT_DRAWS,
+    progress: bool = False,
+) -> BiasReport:
+    """Coupled runs at a plan's step and half of it, with a gradient that the plan has built."""
+    thin, d = relaxation(plan.step_size), coordinates.dimension
+    # Not the draws of this run: one program serves them all.
+    work = num_chains * PILOT_DRAWS * thin * COSTS[plan.name] * plan.batch_size * d
+    with short_runs(work < SHORT):
+        return bias(
+            lambda h: nogin(gradient, h, FRICTION),
+            on_device(np.zeros(d), coordinates.basis.dtype),
+            plan.step_size,
+            draws * thin,
+            key=key,
+            order=2,
+            function=coordinates.position,
+            num_chains=num_chains,
+            burn_in=RELAXATIONS * thin,
+            thin=thin,
+            progress=progress,
+        )
+
+
+def compile_rounds(
+    kernel: Any,
+    coordinates: Coordinates,
+    starts: Float[Array, "chains d"],
+    thin: int,
+    key: PRNGKeyArray,
+) -> Future:
+    """Begin to compile the program of `infer`'s rounds, by making one draw with it.
+
+    Kernel and coordinates may differ from the rounds' in numbers.
+    """
+    return in_background(
+        lambda: sample(
+            kernel,
+            positions=starts,
+            num_steps=thin,
+            key=key,
+            num_chains=len(starts),
+            thin=thin,
+            collect=coordinates.position,
+            progress=False,
+        )
+    )
+
+
+class Programs:
+    """Compiles for each kind of plan once, by short runs in the background.
+
+    Args:
+        num_chains: of the runs.
+    """
+
+    def __init__(self, num_chains: int) -> None:
+        self.num_chains = num_chains
+        self.begun: dict[tuple, tuple[Future, Future]] = {}
+
+    def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
+        """Begin with the plan that much data about one mode leads to, before any measurement."""
+        init = tree.freeze(init, "init")
+        d, dtype = tree.size(init), tree.result_dtype(init)
+        if d > LARGEST_SECOND_ORDER:
+            return
+        plan = Plan("ControlVariate, order 2", SMALLEST_BATCH, LONGEST_STEP, np.zeros(d), 0.0, {})
+        coordinates = Coordinates(tree.thaw(init), on_device(np.zeros((d, d)), dtype))
+        inner = posterior_in(posterior, coordinates)
+        self.begin(plan, _like(plan, inner, dtype), coordinates, key)
+
+    def begin(self, plan: Plan, gradient: Any, coordinates: Coordinates, key: PRNGKeyArray) -> None:
+        """Start, unless a plan that differs in numbers alone has been seen."""
+        kind, chains = _kind(plan), self.num_chains
+        if kind in self.begun:
+            return
+        starts = on_device(np.zeros((chains, coordinates.dimension)), coordinates.basis.dtype)
+        kernel, thin = nogin(gradient, plan.step_size, FRICTION), relaxation(plan.step_size)
+        pilot = in_background(
+            lambda: pilot_run(plan, gradient, coordinates, key, num_chains=chains, draws=FEW)
+        )
+        self.begun[kind] = pilot, compile_rounds(kernel, coordinates, starts, thin, key)
+
+    def wait_for_pilot(self, plan: Plan) -> None:
+        """Until its program is there; what failed will fail again where it is needed."""
+        self.begun[_kind(plan)][0].exception()
+
+    def wait_for_sampling(self, plan: Plan) -> None:
+        """Likewise."""
+        self.begun[_kind(plan)][1].exception()
+
+
+def _kind(plan: Plan) -> tuple:
+    """What of a plan decides which programs run."""
+    return plan.name, plan.batch_size, relaxation(plan.step_size) > 1
+
+
+def _like(plan: Plan, posterior: Posterior, dtype: Any) -> Any:
+    """What the plan builds, without its pass over the data: zeros in place of its numbers."""
+    shapes = eqx.filter_eval_shape(lambda p: plan.build(p, dtype), posterior)
+    mine = eqx.tree_at(lambda gradient: gradient.gradient.target, shapes, posterior)
+
+    def zeros(leaf: Any) -> Any:
+        is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
+        return on_device(np.zeros(leaf.shape), leaf.dtype) if is_shape else leaf
+
+    return jax.tree.map(zeros, mine)

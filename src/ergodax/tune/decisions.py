@@ -1,0 +1,162 @@
+"""What an inference decided and why, how long it took, and how far the answer can be trusted."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from ergodax.diagnostics.bias import BiasReport
+from ergodax.driver.samples import Samples
+from ergodax.stats.draws import flat_components
+from ergodax.stats.estimators import standard_error
+from ergodax.tune.whitening import Coordinates
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """A question, the answer that was chosen, and the figures that decided it."""
+
+    what: str
+    chosen: str
+    why: str
+
+
+@dataclasses.dataclass
+class DecisionLog:
+    """The decisions of an inference in their order, and the seconds of its stages.
+
+    Each of the faults found on the way makes the answer one not to be trusted.
+    """
+
+    decisions: list[Decision] = dataclasses.field(default_factory=list)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    faults: list[str] = dataclasses.field(default_factory=list)
+
+    def decide(self, what: str, chosen: str, why: str) -> None:
+        """Add a decision."""
+        self.decisions.append(Decision(what, chosen, why))
+
+    @contextlib.contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        """Add the time spent inside to a stage."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
+
+    def __str__(self) -> str:
+        """A line for each decision, then the seconds."""
+        width = max((len(d.what) for d in self.decisions), default=0)
+        lines = [f"{d.what:<{width}}  {d.chosen} ({d.why})" for d in self.decisions]
+        stages = ", ".join(f"{name} {value:.1f} s" for name, value in self.seconds.items())
+        return "\n".join([*lines, stages])
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """A kernel that is ready to sample.
+
+    Attributes:
+        kernel: in the coordinates u.
+        coordinates: the map to positions.
+        starts: u of each chain, leading axis chains.
+        bias: of the kernel's step, or None where it has none.
+        thin: steps to a draw.
+        burn_in: steps before the first draw.
+    """
+
+    kernel: Any
+    coordinates: Coordinates
+    starts: Float[Array, "chains d"]
+    bias: BiasReport | None
+    thin: int
+    burn_in: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Inference:
+    """What `infer` returns; `print` gives verdict, table and decision log.
+
+    Attributes:
+        samples: draws of the position.
+        table: a pandas DataFrame, a row for each component: mean, sd, mcse of both in posterior
+            standard deviations (`mcse_mean`, `mcse_sd`), the measured bias of both likewise
+            (`bias_mean`, `bias_sd`; its own standard error is added), ess, r_hat, and `error`,
+            the larger sum of mcse and bias.
+        accuracy: what was asked for, in posterior standard deviations.
+        converged: whether every component's error is below it, the chains agree and the log has
+            no faults.
+        account: the log of the decisions and of the time.
+        tuned: the kernel, its coordinates and the measured bias, for sampling on.
+    """
+
+    samples: Samples
+    table: Any
+    accuracy: float
+    converged: bool
+    account: DecisionLog
+    tuned: Any
+
+    @property
+    def worst(self) -> str:
+        """The component with the largest error."""
+        return str(self.table["error"].fillna(np.inf).idxmax())
+
+    def verdict(self) -> str:
+        """One sentence: good enough, or what is wrong, or the component with the largest error."""
+        if self.converged:
+            return f"converged: every error is below {self.accuracy:g} posterior sd"
+        if self.account.faults:
+            return f"NOT converged: {'; '.join(self.account.faults)}"
+        row = self.table.loc[self.worst]
+        return (
+            f"NOT converged: {self.worst} has an error of {row['error']:.3g} posterior sd where "
+            f"{self.accuracy:g} was asked for, and R-hat {self.table['r_hat'].max():.3f}"
+        )
+
+    def __str__(self) -> str:
+        """Verdict, table and decision log."""
+        table = self.table.to_string(float_format=lambda x: f"{x:.4g}", max_rows=40)
+        return f"{self.verdict()}\n\n{table}\n\n{self.account}"
+
+
+def error_table(samples: Samples, bias: Any = None) -> Any:
+    """The errors of every component, in posterior standard deviations.
+
+    Args:
+        samples: draws.
+        bias: a `BiasReport` of the setting that made the draws, or None for an exact sampler.
+
+    Returns:
+        The DataFrame described in `Inference`.
+    """
+    import pandas as pd
+
+    summary = samples.summary()
+    draws = np.concatenate([flat_components(x) for x in samples.named().values()], axis=-1)
+    scale = summary["sd"]
+    table = pd.DataFrame(
+        {
+            "mean": summary["mean"],
+            "sd": scale,
+            "mcse_mean": summary["mcse"] / scale,
+            "mcse_sd": standard_error(draws, "sd") / scale,
+            "bias_mean": 0.0,
+            "bias_sd": 0.0,
+        }
+    )
+    if bias is not None:
+        for kind in ("mean", "sd"):
+            measured = bias.table.xs(kind, level=1).reindex(summary.index)
+            bound = measured["bias_coarse"].abs() + bias.ratio * measured["bias_error"]
+            table[f"bias_{kind}"] = bound / scale
+    table["error"] = np.maximum(
+        table["mcse_mean"] + table["bias_mean"], table["mcse_sd"] + table["bias_sd"]
+    )
+    table["ess"], table["r_hat"] = summary["ess"], summary["r_hat"]
+    return table
