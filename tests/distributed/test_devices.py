@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-
-pytestmark = pytest.mark.slow
 FILE = Path(__file__).with_name("four_devices.py")
 NAMES = [
     node.name

@@ -22,8 +22,6 @@ from distributed import worker
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 WORKER = Path(worker.__file__)
 LAUNCH = "import sys; from ergodax.cli.launch import launch; sys.exit(launch(*sys.argv[1:]))"
 

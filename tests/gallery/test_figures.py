@@ -6,12 +6,9 @@ million comparisons. Every run starts from a key of its own that the test names 
 
 import numpy as np
 import pytest
-from compiled import traces
 from scipy import stats
 
 from gallery.figures import brownian, fokker_planck, langevin, recipe, sgld, tables
-
-pytestmark = pytest.mark.slow
 
 pytestmark = pytest.mark.slow
 
@@ -179,18 +176,16 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_slider_compiles_nothing_anew(name):
-    with traces() as made:
-        FIGURES[name](1.0)
-        first = len(made)
-        FIGURES[name](2.0)
-    assert len(made) == first
+def test_a_slider_compiles_nothing_anew(name, programs):
+    FIGURES[name](1.0)
+    first = len(programs)
+    FIGURES[name](2.0)
+    assert len(programs) == first
 
 
-def test_a_compilation_is_seen():
-    with traces() as made:  # a batch size is part of the program
-        sgld.run(0.1, 5, 0.5, 0)
-    assert made
+def test_a_compilation_is_seen(programs):
+    sgld.run(0.1, 5, 0.5, 0)  # a batch size is part of the program
+    assert programs
 
 
 def test_histograms_have_the_share_of_all_draws_as_area():

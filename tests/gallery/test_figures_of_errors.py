@@ -10,8 +10,6 @@ from gallery.figures import bias, friction, sweep, variance_reduction
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 MOST = stats.norm.isf(0.5e-6)  # of a z score: one false alarm in a million
 
 

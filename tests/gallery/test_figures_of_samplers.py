@@ -8,8 +8,6 @@ from gallery.figures import funnel, nuts
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 MOST = scipy.stats.norm.isf(0.5e-6)  # of a z score: one false alarm in a million
 
 

@@ -19,8 +19,6 @@ from ergodax.learn.topics.train import Settings, first_state, train
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 SETTINGS = Settings(
     "sgrhmc", num_topics=3, beta=0.5, gibbs_sweeps=4, batch_size=5, snapshot_every=20, block=3
 )

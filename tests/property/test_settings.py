@@ -11,8 +11,6 @@ import ergodax as ex
 from property.outcomes import few, finite, many, outcome
 
 pytestmark = pytest.mark.slow
-
-pytestmark = pytest.mark.slow
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
 POSTERIOR = ex.Posterior(
     lambda w: -0.5 * jnp.sum(w**2), lambda w, x: -0.5 * jnp.sum((x - w) ** 2), X

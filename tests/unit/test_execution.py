@@ -9,13 +9,14 @@ import ergodax as ex
 from ergodax.driver import executor, loop
 from ergodax.driver.loop import Way
 
-pytestmark = pytest.mark.slow
-
 KEY = jax.random.key(8)
 
-pytestmark = pytest.mark.skipif(
-    jax.default_backend() != "cpu", reason="elsewhere chains are always run at once"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        jax.default_backend() != "cpu", reason="elsewhere chains are always run at once"
+    ),
+]
 
 
 def posterior(d, size=600):

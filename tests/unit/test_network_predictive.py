@@ -14,8 +14,6 @@ from ergodax import network
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 RNG = np.random.default_rng(3)
 X, X_TEST = (RNG.normal(size=(n, 2)).astype(np.float32) for n in (20, 7))
 Y, Y_TEST = (x[:, 0].astype(np.float32) for x in (X, X_TEST))

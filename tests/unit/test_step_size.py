@@ -9,8 +9,6 @@ from ergodax.tune import find_step, first_step
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 COVARIANCE = np.array([[2.0, 0.6], [0.6, 0.5]])
 CURVATURE = 1.0 / np.linalg.eigvalsh(COVARIANCE)[0]  # the largest
 
