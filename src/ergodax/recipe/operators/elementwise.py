@@ -150,7 +150,7 @@ class Diagonal(Symmetric):
         values: a tree like the block it acts on, or a vector of the block's total size.
     """
 
-    values: PyTree[Float[Array, "..."]] = eqx.field(
+    values: PyTree = eqx.field(
         converter=lambda v: jax.tree.map(jnp.asarray, v)
     )
 
@@ -214,7 +214,7 @@ class Column(Operator):
         row: True for the transpose, which maps a tree x to the inner product with values.
     """
 
-    values: PyTree[Float[Array, "..."]]
+    values: PyTree
     row: bool = eqx.field(static=True, default=False)
 
     def mv(self, x: PyTree) -> PyTree:

@@ -140,7 +140,7 @@ class LowRank(Symmetric):
         base: shape (), at least 0.
     """
 
-    factor: PyTree[Float[Array, "k ..."]]
+    factor: PyTree
     base: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
 
     def _like(self, x: PyTree) -> "LowRank":
