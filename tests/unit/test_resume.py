@@ -249,10 +249,8 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         sample(minibatch(), checkpoint=kept(tmp_path / "file" / "run"))
 
 
-# A run that keeps nothing is ended by the signal to terminate as any process is.
-@pytest.mark.parametrize(
-    ("number", "saved"), [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
-)
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_run_with_its_draws(tmp_path, monkeypatch, number, saved):
     kernel, count = minibatch(), iter(range(100))
     real = driver.Run._draw
