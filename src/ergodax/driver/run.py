@@ -84,7 +84,11 @@ class Run:
             counts |= {"first step": first} if first else {}
             with self.processes.together():
                 self.identity = fingerprint(
-                    where.kernel, where.collect, *where.mine((self.keys, states)), **counts
+                    where.kernel,
+                    where.collect,
+                    *where.mine((self.keys, states)),
+                    kept=checkpointer.file is not None,
+                    **counts,
                 )
         self.processes.alike(self.identity, num_steps=plan.num_steps, kept=checkpointer.kinds)
         if isinstance(self.processes, Together):
