@@ -117,6 +117,7 @@ def test_the_potential_is_numpyros(name, key):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), gradient, slope)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["hierarchical", "dynamic", "nested"])
 def test_the_batch_is_unbiased_by_enumeration(name, key):

@@ -64,6 +64,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ERGODAX_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_a_row_in_the_middle_that_has_changed_is_seen(form, tmp_path):
     sample(form(tmp_path, ROWS), tmp_path, 20)

@@ -116,6 +116,7 @@ ex.sample(kernel, jnp.zeros(2), 10**9, thin=10**5, key=jax.random.key(0))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_script_ends_as_by_its_signal(number):
     with subprocess.Popen(
