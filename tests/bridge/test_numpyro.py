@@ -204,6 +204,7 @@ def test_programs_may_be_traced_in_several_threads(key):
         assert list(traced) == [()] * 8
 
 
+@pytest.mark.slow
 def test_a_model_without_a_plate_is_a_target(key):
     target = bridge.numpyro(no_plate, TABLE[:, 0])
     assert not isinstance(target, ex.Posterior)

@@ -113,6 +113,7 @@ def test_resume_where_there_is_nothing_begins(tmp_path):
     same(sample(kernel), sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)))
 
 
+@pytest.mark.slow
 def test_an_existing_run_is_not_overwritten(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
     sample(kernel, checkpoint=kept(tmp_path / "run"))
