@@ -58,6 +58,8 @@ class StoredArray:
         self.name, self.path, self.description = name, store / name, description
         self.dtype = np.dtype(jax.numpy.dtype(dtype))
         self.stored = _stored(self.dtype)
+        if description["data_type"] != self.stored.name:
+            raise ValueError(f"{name} is of {description['data_type']}, not of {self.stored.name}")
         chains, self.size, *_ = description["chunk_grid"]["configuration"]["chunk_shape"]
         self.inner = tuple(description["shape"][2:])
         self.chunk = (chains, self.size, *self.inner)
@@ -135,15 +137,21 @@ class DrawStore:
         self.path = Path(path)
         if not (self.path / DESCRIPTION).exists():
             raise CheckpointError(f"{path} is not a store of draws: it has no {DESCRIPTION}.")
+        try:
+            self._open()
+        except CheckpointError:
+            raise
+        # What has the right checksum, which anybody can compute, can still be nonsense.
+        except Exception as error:
+            raise CheckpointError(f"{path} is not a store of draws: {error}") from error
+
+    def _open(self) -> None:
         # A store that is being written counts no less in the log, and its arrays are no shorter,
         # if they are read in this order.
         self.description = _described(self.path / DESCRIPTION, "")
         attributes: dict[str, Any] = self.description["attributes"]
-        if attributes.get("format") != FORMAT:
-            raise CheckpointError(
-                f"{path} is not a store of draws of this version: its format is "
-                f"{attributes.get('format')!r}, not {FORMAT!r}."
-            )
+        if attributes["format"] != FORMAT:
+            raise ValueError(f"its format is {attributes['format']!r}, not {FORMAT!r}")
         self.log = Log(self.path / LOG)
         if self.log.number < attributes["commit"]:
             raise CheckpointError(
@@ -151,22 +159,14 @@ class DrawStore:
                 f"{self.path / DESCRIPTION} is of {attributes['commit']}. {RESTORE}"
             )
         self.draws, self.identity = self.log.draws, str(attributes["identity"])
-        try:
-            self.structure = json.loads(attributes["structure"])
-            names, dtypes = attributes["names"], attributes["dtypes"]
-            groups = sorted({name.partition("/")[0] for name in names})
-            found = {name: _described(self.path / name / DESCRIPTION, name) for name in names}
-            for group in groups:
-                _described(self.path / group / DESCRIPTION, group)
-            self.arrays = [
-                StoredArray(self.path, name, found[name], dtype)
-                for name, dtype in zip(names, dtypes, strict=True)
-            ]
-        except CheckpointError:
-            raise
-        # What has the right checksum, which anybody can compute, can still be nonsense.
-        except Exception as error:
-            raise CheckpointError(f"{path} is not a store of draws: {error}") from error
+        self.structure = json.loads(attributes["structure"])
+        names: list[str] = attributes["names"]
+        for group in {name.partition("/")[0] for name in names}:
+            _described(self.path / group / DESCRIPTION, group)
+        self.arrays = [
+            StoredArray(self.path, name, _described(self.path / name / DESCRIPTION, name), dtype)
+            for name, dtype in zip(names, attributes["dtypes"], strict=True)
+        ]
         for array in self.arrays:
             if array.length < self.draws:
                 raise CheckpointError(
@@ -238,7 +238,8 @@ class DrawStore:
         """
         arrays = self.read()
         try:
-            return dict(structure.decode(self.structure, arrays))
+            content = structure.decode(self.structure, arrays)
+            return {"position": content["position"], "info": content["info"]}
         except Exception as error:
             raise CheckpointError(f"{self.path} is not a store of draws: {error}") from error
 
