@@ -136,7 +136,9 @@ class DrawStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not (self.path / DESCRIPTION).exists():
-            raise CheckpointError(f"{path} is not a store of draws: it has no {DESCRIPTION}.")
+            raise CheckpointError(
+                f"{path} is not a store of draws: {self.path / DESCRIPTION} is missing."
+            )
         try:
             self._open()
         except CheckpointError:
@@ -336,11 +338,10 @@ def _array(name: str, leaf: np.ndarray) -> dict[str, Any]:
 
 
 def _stored(dtype: np.dtype) -> np.dtype:
-    """The type in which draws are stored: little-endian, and one that Zarr has."""
-    if dtype.isbuiltin == 1:
-        return dtype.newbyteorder("<")
-    kind = np.int8 if jax.numpy.issubdtype(dtype, jax.numpy.integer) else np.float32
-    return np.dtype(kind).newbyteorder("<")
+    """The type in which draws are stored: one that Zarr has."""
+    if dtype.type.__module__ == "numpy":
+        return dtype
+    return np.dtype(np.int8 if jax.numpy.issubdtype(dtype, jax.numpy.integer) else np.float32)
 
 
 def _rendered(description: dict[str, Any], name: str) -> bytes:
