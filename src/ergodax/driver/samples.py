@@ -105,7 +105,7 @@ class Samples(eqx.Module):
             groups["sample_stats"] = stats
         return from_dict(groups, dims=dims, coords=coords)
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | Path, *, dims: Any = None, coords: Any = None) -> Path:
         """Write to a folder, a Zarr group that ArviZ and xarray open.
 
         It is written beside its place and then renamed: draws that were there before stay until
@@ -113,6 +113,8 @@ class Samples(eqx.Module):
 
         Args:
             path: the folder; the suffix .zarr is added if there is none.
+            dims: {variable: names of its axes after chain and draw}, optional.
+            coords: {axis: labels}, optional.
 
         Returns:
             The path written.
@@ -123,7 +125,7 @@ class Samples(eqx.Module):
             CheckpointError: a run is writing to it.
         """
         final = detach(self.final_state)[1]  # the rows of a stream stay where they are
-        return saved.save(Path(path), (self.position, self.info), final)
+        return saved.save(Path(path), (self.position, self.info), final, dims, coords)
 
     @classmethod
     def load(cls, path: str | Path, like: PyTree = None) -> "Samples":

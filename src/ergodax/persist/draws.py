@@ -84,8 +84,7 @@ class StoredArray:
 
     def write(self, index: int, chunk: np.ndarray) -> set[Path]:
         """Write a chunk; return the folders that are to be synced."""
-        content = chunk.tobytes()
-        return disk.put(self.file(index), content, value(content).to_bytes(CHECKSUM, "little"))
+        return disk.put(self.file(index), *_checked(chunk.tobytes()))
 
     def read(self, index: int, counted: tuple[int, int] | None) -> np.ndarray:
         """Read a chunk and check it.
@@ -98,20 +97,15 @@ class StoredArray:
             CheckpointError: missing, damaged, or not the one that is counted.
         """
         file = self.file(index)
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise CheckpointError(missing(file, error)) from error
-        body, end = content[:-CHECKSUM], content[-CHECKSUM:]
-        if len(body) != self.bytes or value(body).to_bytes(CHECKSUM, "little") != end:
-            raise CheckpointError(f"{file} is damaged or cut short. {RESTORE}")
-        chunk = np.frombuffer(body, self.stored).reshape(self.chunk)
-        if counted is None or self.checksum(index, chunk, counted[0]) != counted[1]:
-            raise CheckpointError(
-                f"{file} does not have the draws that were counted: it is older, or of another "
-                f"place or run. {RESTORE}"
-            )
-        return chunk
+        content = _whole(file)
+        if counted is not None and len(content) == self.bytes:
+            chunk = np.frombuffer(content, self.stored).reshape(self.chunk)
+            if self.checksum(index, chunk, counted[0]) == counted[1]:
+                return chunk
+        raise CheckpointError(
+            f"{file} does not have the draws that were counted: it is older, or of another place "
+            f"or run. {RESTORE}"
+        )
 
     def put(self, length: int) -> set[Path]:
         """Write the zarr.json of so many draws; return the folders that are to be synced."""
@@ -169,6 +163,9 @@ class DrawStore:
             StoredArray(self.path, name, _described(self.path / name / DESCRIPTION, name), dtype)
             for name, dtype in zip(names, attributes["dtypes"], strict=True)
         ]
+        for name in attributes["labels"]:
+            _described(self.path / name / DESCRIPTION, name)
+            _whole(self.path / name / "c" / "0")
         for array in self.arrays:
             if array.length < self.draws:
                 raise CheckpointError(
@@ -281,9 +278,16 @@ class DrawStore:
         disk.sync(set().union(*(array.put(draws) for array in self.arrays)))
 
 
-def create(path: str | Path, row: PyTree) -> DrawStore:
-    """Make the folder for draws like `row`, which is (collected, info) of all chains."""
-    path = Path(path)
+def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) -> DrawStore:
+    """Make the folder for draws like `row`, which is (collected, info) of all chains.
+
+    Args:
+        path: the folder.
+        row: leaves of shape (chains, ...).
+        dims: {variable: names of its axes after chain and draw}, optional.
+        coords: {axis: labels}, optional.
+    """
+    path, axes = Path(path), {f"posterior/{name}": of for name, of in (dims or {}).items()}
     beside = path.with_name(disk.BESIDE.format(path.name))
     shutil.rmtree(beside, ignore_errors=True)
     folders = disk.make_folder(beside)
@@ -294,14 +298,19 @@ def create(path: str | Path, row: PyTree) -> DrawStore:
     order = [next(k for k, y in enumerate(encoded) if y is x) for x in leaves]
     names = _names(collected, info)
     described = {group: _group({}) for group in sorted({name.partition("/")[0] for name in names})}
-    described |= {name: _array(name, leaf) for name, leaf in zip(names, leaves, strict=True)}
+    for name, leaf in zip(names, leaves, strict=True):
+        described[name] = _array(name, leaf, axes.get(name))
+    labels = {f"posterior/{axis}": [str(x) for x in of] for axis, of in (coords or {}).items()}
+    described |= {name: _labels(name, of) for name, of in labels.items()}
     whole = _group({
         "format": FORMAT, "identity": secrets.token_hex(8), "draws": 0, "commit": 0, "names": names,
         "dtypes": [leaf.dtype.name for leaf in leaves],
-        "structure": json.dumps(_renumbered(encoding, order)),
+        "structure": json.dumps(_renumbered(encoding, order)), "labels": list(labels),
     })  # fmt: skip
     for name, description in described.items():
         folders |= disk.put(beside / name / DESCRIPTION, _rendered(description, name))
+    for name, of in labels.items():
+        folders |= disk.put(beside / name / "c" / "0", *_checked(_texts(of)))
     # With it, readers need not look for the arrays, and don't stumble over the log.
     whole["consolidated_metadata"] = {
         "kind": "inline", "must_understand": False, "metadata": described
@@ -319,7 +328,7 @@ def _group(attributes: dict[str, Any]) -> dict[str, Any]:
     return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
 
 
-def _array(name: str, leaf: np.ndarray) -> dict[str, Any]:
+def _array(name: str, leaf: np.ndarray, axes: Any = None) -> dict[str, Any]:
     """What the zarr.json of an array of no draws like `leaf` says."""
     dtype, (chains, *inner) = _stored(leaf.dtype), leaf.shape
     bytes_a_draw = max(1, leaf.size * dtype.itemsize)
@@ -327,7 +336,9 @@ def _array(name: str, leaf: np.ndarray) -> dict[str, Any]:
     grid = {"name": "regular", "configuration": {"chunk_shape": chunk}}
     keys = {"name": "default", "configuration": {"separator": "/"}}
     zero = {"b": False, "i": 0, "u": 0, "f": 0.0, "c": [0.0, 0.0]}[dtype.kind]
-    axes = [f"{name.rpartition('/')[2]}_dim_{k}" for k in range(len(inner))]
+    known = list(axes or ())[: len(inner)]
+    last = name.rpartition("/")[2]
+    axes = [*known, *(f"{last}_dim_{k}" for k in range(len(known), len(inner)))]
     return {
         "shape": [chains, 0, *inner], "data_type": dtype.name, "chunk_grid": grid,
         "chunk_key_encoding": keys, "fill_value": zero,
@@ -335,6 +346,44 @@ def _array(name: str, leaf: np.ndarray) -> dict[str, Any]:
         "attributes": {}, "dimension_names": ["chain", "draw", *axes], "zarr_format": 3,
         "node_type": "array", "storage_transformers": [],
     }  # fmt: skip
+
+
+def _labels(name: str, texts: list[str]) -> dict[str, Any]:
+    """What the zarr.json of an axis's labels says."""
+    description = _array(name, np.zeros((len(texts), 0), np.int8), ())
+    description["chunk_grid"]["configuration"]["chunk_shape"] = [max(1, len(texts))]
+    return description | {
+        "shape": [len(texts)], "data_type": "string", "fill_value": "",
+        "codecs": [{"name": "vlen-utf8"}, {"name": "crc32c"}],
+        "dimension_names": [name.rpartition("/")[2]],
+    }  # fmt: skip
+
+
+def _texts(texts: list[str]) -> bytes:
+    """Texts as Zarr's codec vlen-utf8 writes them."""
+    encoded = [text.encode() for text in texts]
+    numbered = [len(text).to_bytes(4, "little") + text for text in encoded]
+    return len(texts).to_bytes(4, "little") + b"".join(numbered)
+
+
+def _checked(content: bytes) -> tuple[bytes, bytes]:
+    """The content of a chunk's file, and the checksum after it."""
+    return content, value(content).to_bytes(CHECKSUM, "little")
+
+
+def _whole(file: Path) -> bytes:
+    """The content of a chunk's file without its checksum.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(missing(file, error)) from error
+    if _checked(content[:-CHECKSUM])[1] != content[-CHECKSUM:]:
+        raise CheckpointError(f"{file} is damaged or cut short. {RESTORE}")
+    return content[:-CHECKSUM]
 
 
 def _stored(dtype: np.dtype) -> np.dtype:

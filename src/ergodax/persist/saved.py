@@ -20,13 +20,17 @@ FINAL = "final_state"  # a file in the folder, as checkpoints are
 SUFFIX, PREVIOUS = ".zarr", ".previous"
 
 
-def save(path: Path, rows: tuple[PyTree, PyTree], final: PyTree) -> Path:
+def save(
+    path: Path, rows: tuple[PyTree, PyTree], final: PyTree, dims: Any = None, coords: Any = None
+) -> Path:
     """Write draws and the last states, all or nothing; return the folder.
 
     Args:
         path: the folder; the suffix .zarr is added if there is none.
         rows: (position, info), leaves of shape (chains, draws, ...).
         final: any tree of arrays.
+        dims: {variable: names of its axes after chain and draw}, optional.
+        coords: {axis: labels}, optional.
 
     Raises:
         ValueError: the path ends in .npz, or an array does not begin with chains and draws.
@@ -48,7 +52,8 @@ def save(path: Path, rows: tuple[PyTree, PyTree], final: PyTree) -> Path:
         beside = stack.enter_context(
             tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
         )
-        store = draws.create(Path(beside) / path.name, jax.tree.map(_no_draws, hidden))
+        row = jax.tree.map(_no_draws, hidden)
+        store = draws.create(Path(beside) / path.name, row, dims, coords)
         store.append(hidden)
         arrays: list[np.ndarray] = []
         encoded = json.dumps(structure.encode(final, arrays))
