@@ -19,7 +19,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.driver.progress import Clock
-from ergodax.persist import disk, draws
+from ergodax.persist import disk, zarr_files
 
 
 class Entry(NamedTuple):
@@ -174,7 +174,7 @@ def laid_out(there: dict[Path, bytes | None], root: Path, copy: Path) -> None:
 @pytest.mark.slow
 def test_a_power_cut_at_any_moment(tmp_path, monkeypatch):
     monkeypatch.setattr(Clock, "steps", lambda self: 3)
-    monkeypatch.setattr(draws, "MOST_DRAWS", 5)
+    monkeypatch.setattr(zarr_files, "MOST_DRAWS", 5)
     root, copy, run = tmp_path / "disk", tmp_path / "copy", tmp_path / "disk" / "run"
     root.mkdir()
     whole = sample(tmp_path / "whole", 20)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.persist import checkpoint, draws, saved
+from ergodax.persist import checkpoint, saved, zarr_files
 
 
 class Bomb:
@@ -20,10 +20,10 @@ class Bomb:
 def written(path, **changes):
     """A good folder, whose zarr.json says something else, with the right checksum."""
     ex.Samples(np.ones((2, 50, 3)), {}, {}).save(path)
-    file = path / draws.DESCRIPTION
+    file = path / zarr_files.DESCRIPTION
     description = json.loads(file.read_bytes())
     description["attributes"] |= changes
-    file.write_bytes(draws._rendered(description, ""))
+    file.write_bytes(zarr_files.rendered(description, ""))
 
 
 def structured(path, tree):
@@ -44,11 +44,16 @@ def module(name: str, **fields) -> dict:
     return node({"module": name, "fields": [[k, {"value": v}] for k, v in fields.items()]})
 
 
+def archive(path):
+    np.savez(path.with_suffix(".npz"), x=np.ones(3))
+    path.with_suffix(".npz").rename(path)
+
+
 DEEP = "[" * 100_000
 FILES = {
     "text": lambda p: p.write_text("hello"),
     "a pickle": lambda p: p.write_bytes(pickle.dumps(Bomb())),
-    "an archive": lambda p: np.savez(p.with_suffix(".npz"), x=np.ones(3)) or p.with_suffix(".npz").rename(p),
+    "an archive": archive,
     "an empty folder": lambda p: p.mkdir(),
     "another format": lambda p: written(p, format="ergodax-draws-9"),
     "no names": lambda p: written(p, names=None),

@@ -16,7 +16,7 @@ import pytest
 import ergodax as ex
 from ergodax.driver import run as driver
 from ergodax.driver.progress import Clock
-from ergodax.persist import draws
+from ergodax.persist import zarr_files
 
 KERNEL = ex.langevin(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.5, 1.0)
 WRITER = """
@@ -29,9 +29,9 @@ time.sleep(600)
 """
 
 
-def sample(folder: Path, steps: int = 40, **more: Any) -> ex.Samples:
+def sample(folder: Path, steps: int = 40, start: float = 0.0, **more: Any) -> ex.Samples:
     return ex.sample(
-        KERNEL, jnp.zeros(2, jnp.float32), steps, num_chains=2, key=jax.random.key(0),
+        KERNEL, jnp.full(2, start, jnp.float32), steps, num_chains=2, key=jax.random.key(0),
         progress=False, checkpoint=ex.Checkpoint(folder, **more),
     )  # fmt: skip
 
@@ -84,8 +84,7 @@ def test_a_refused_or_failed_run_frees_the_folder(tmp_path):
     with pytest.raises(ex.CheckpointError, match="there already"):
         sample(tmp_path / "run")
     with pytest.raises(ex.CheckpointError, match="have changed"):
-        ex.sample(KERNEL, jnp.ones(2, jnp.float32), 40, num_chains=2, key=jax.random.key(0),
-                  progress=False, checkpoint=ex.Checkpoint(tmp_path / "run", resume=True))  # fmt: skip
+        sample(tmp_path / "run", resume=True, start=1.0)
     again = sample(tmp_path / "run", resume=True)
     np.testing.assert_array_equal(again.position, whole.position)
     assert not list(tmp_path.rglob("*.process"))
@@ -94,7 +93,7 @@ def test_a_refused_or_failed_run_frees_the_folder(tmp_path):
 def test_a_reader_sees_a_whole_count_at_any_time(tmp_path, monkeypatch):
     """While draws are added to the last chunk, and while a run goes back to its checkpoint."""
     monkeypatch.setattr(Clock, "steps", lambda self: 7)
-    monkeypatch.setattr(draws, "MOST_DRAWS", 50)
+    monkeypatch.setattr(zarr_files, "MOST_DRAWS", 50)
     whole = sample(tmp_path / "whole", 200).position
     seen, ended, wrong = [], threading.Event(), []
 

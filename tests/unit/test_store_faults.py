@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.persist import draws
+from ergodax.persist import zarr_files
 
 ROWS = 3  # draws of a chunk
 KERNEL = ex.langevin(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x["w"] ** 2))), 0.5, 1.0)
@@ -30,7 +30,7 @@ def sample(steps: int, folder: Path, **more: Any) -> ex.Samples:
 def stores(tmp_path_factory):
     """The folder of a run, as it was after 4 and after 8 draws."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draws, "MOST_DRAWS", ROWS)
+        patch.setattr(zarr_files, "MOST_DRAWS", ROWS)
         folder = tmp_path_factory.mktemp("stores")
         sample(4, folder / "run")
         shutil.copytree(folder / "run", folder / "older")

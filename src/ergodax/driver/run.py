@@ -17,7 +17,7 @@ from ergodax.driver.progress import SECONDS_TO_A_CHUNK, Clock, Report, Stop
 from ergodax.driver.samples import Samples
 from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
 from ergodax.persist.checkpoint import Checkpointer
-from ergodax.persist.draws import DrawBuffer
+from ergodax.persist.draw_buffer import DrawBuffer
 from ergodax.persist.fingerprint import compare, fingerprint
 
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own

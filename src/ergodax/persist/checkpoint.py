@@ -83,8 +83,8 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
         kind = _implementation(leaf) if _is_key(leaf) else None
         if keys.get(name) != kind:
             raise CheckpointError(
-                f"{path} has {name} as a key of {keys.get(name)}, but this run needs one of {kind}. "
-                "Make the run's key as it was made, by jax.random.key(seed, impl=...)."
+                f"{path} has {name} as a key of {keys.get(name)}, but this run needs one of "
+                f"{kind}. Make the run's key as it was made, by jax.random.key(seed, impl=...)."
             )
         shape = leaf if kind is None else jax.eval_shape(jax.random.key_data, leaf)
         if array.shape != shape.shape or array.dtype != shape.dtype:

@@ -10,7 +10,7 @@ BESIDE = ".{}.new"  # the name of a file that is being written, beside its place
 def put(path: Path, *content: bytes) -> set[Path]:
     """Write a file beside its place, flush it to the disk, and rename it.
 
-    Folders are made where they are missing. The new entries of folders are on the disk after `sync`.
+    Folders are made where they are missing. Their new entries are on the disk after `sync`.
 
     Returns:
         The folders that are to be synced.

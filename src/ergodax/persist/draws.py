@@ -1,4 +1,4 @@
-"""The draws of a run: a buffer on the device, and a Zarr group that they go to as they come.
+"""The store of draws: a Zarr group that the draws of a run go to as they come.
 
 ArviZ and xarray read the group, and it survives a kill and a power cut. Each variable is an array
 (chain, draw, ...) in uncompressed chunks. They are written whole, beside their place, and renamed,
@@ -19,98 +19,19 @@ from typing import Any
 
 import jax
 import numpy as np
-from google_crc32c import extend, value
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.data.prefetch import Place
 from ergodax.errors import CheckpointError
-from ergodax.persist import disk, structure
+from ergodax.persist import disk, structure, zarr_files
 from ergodax.persist.log import NAME as LOG
-from ergodax.persist.log import RESTORE, Chunks, Log, first_commit, missing
+from ergodax.persist.log import RESTORE, Chunks, Log, first_commit
+from ergodax.persist.zarr_files import DESCRIPTION, StoredArray
 
 FORMAT = "ergodax-draws-2"
-DESCRIPTION = "zarr.json"
-CHUNK_BYTES = 2**22
-MOST_DRAWS = 4096  # of a chunk
-CHECKSUM = 4  # bytes of CRC-32C at the end of a chunk's file, as Zarr's codec has them
 PATIENCE = 10  # times that a reader begins anew, since a run has changed the store meanwhile
 # Of the folder of one of several processes, inside the one of their run.
 NAME = re.compile(r"process-(\d+)\.chains-(\d+)-(\d+)-of-(\d+)")
-ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
-BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
-
-
-class StoredArray:
-    """One variable: an array (chain, draw, ...) in a folder of its own.
-
-    Args:
-        store: the folder of draws.
-        name: of the array, and of its folder in the store.
-        description: what its zarr.json says.
-        dtype: of the draws; what Zarr does not know is stored as float32 or int8, exactly.
-
-    Attributes:
-        size: draws of a chunk.
-    """
-
-    def __init__(self, store: Path, name: str, description: dict[str, Any], dtype: Any) -> None:
-        self.name, self.path, self.description = name, store / name, description
-        self.dtype = np.dtype(jax.numpy.dtype(dtype))
-        self.stored = _stored(self.dtype)
-        if description["data_type"] != self.stored.name:
-            raise ValueError(f"{name} is of {description['data_type']}, not of {self.stored.name}")
-        chains, self.size, *_ = description["chunk_grid"]["configuration"]["chunk_shape"]
-        self.inner = tuple(description["shape"][2:])
-        self.chunk = (chains, self.size, *self.inner)
-        self.bytes = int(np.prod(self.chunk)) * self.stored.itemsize
-
-    @property
-    def length(self) -> int:
-        """Draws that its zarr.json says it has."""
-        return self.description["shape"][1]
-
-    def indices(self, first: int, end: int) -> range:
-        """The chunks that have the draws [first, end); none where a draw has no numbers."""
-        return range(first // self.size, -(-end // self.size) if self.bytes else 0)
-
-    def file(self, index: int) -> Path:
-        """The file of a chunk."""
-        return self.path.joinpath("c", "0", str(index), *("0" for _ in self.inner))
-
-    def checksum(self, index: int, chunk: np.ndarray, draws: int) -> int:
-        """Of the first draws of a chunk, with the array's name and the chunk's index."""
-        return extend(value(f"{self.name} {index} ".encode()), chunk[:, :draws].tobytes())
-
-    def write(self, index: int, chunk: np.ndarray) -> set[Path]:
-        """Write a chunk; return the folders that are to be synced."""
-        return disk.put(self.file(index), *_checked(chunk.tobytes()))
-
-    def read(self, index: int, counted: tuple[int, int] | None) -> np.ndarray:
-        """Read a chunk and check it.
-
-        Args:
-            index: of the chunk.
-            counted: what the log has of it: draws, and their checksum.
-
-        Raises:
-            CheckpointError: missing, damaged, or not the one that is counted.
-        """
-        file = self.file(index)
-        content = _whole(file)
-        if counted is not None and len(content) == self.bytes:
-            chunk = np.frombuffer(content, self.stored).reshape(self.chunk)
-            if self.checksum(index, chunk, counted[0]) == counted[1]:
-                return chunk
-        raise CheckpointError(
-            f"{file} does not have the draws that were counted: it is older, or of another place "
-            f"or run. {RESTORE}"
-        )
-
-    def put(self, length: int) -> set[Path]:
-        """Write the zarr.json of so many draws; return the folders that are to be synced."""
-        self.description["shape"][1] = length
-        return disk.put(self.path / DESCRIPTION, _rendered(self.description, self.name))
 
 
 class DrawStore:
@@ -144,7 +65,7 @@ class DrawStore:
     def _open(self) -> None:
         # A store that is being written counts no less in the log, and its arrays are no shorter,
         # if they are read in this order.
-        self.description = _described(self.path / DESCRIPTION, "")
+        self.description = zarr_files.described(self.path / DESCRIPTION, "")
         attributes: dict[str, Any] = self.description["attributes"]
         if attributes["format"] != FORMAT:
             raise ValueError(f"its format is {attributes['format']!r}, not {FORMAT!r}")
@@ -158,14 +79,16 @@ class DrawStore:
         self.structure = json.loads(attributes["structure"])
         names: list[str] = attributes["names"]
         for group in {name.partition("/")[0] for name in names}:
-            _described(self.path / group / DESCRIPTION, group)
+            zarr_files.described(self.path / group / DESCRIPTION, group)
         self.arrays = [
-            StoredArray(self.path, name, _described(self.path / name / DESCRIPTION, name), dtype)
+            StoredArray(
+                self.path, name, zarr_files.described(self.path / name / DESCRIPTION, name), dtype
+            )
             for name, dtype in zip(names, attributes["dtypes"], strict=True)
         ]
         for name in attributes["labels"]:
-            _described(self.path / name / DESCRIPTION, name)
-            _whole(self.path / name / "c" / "0")
+            zarr_files.described(self.path / name / DESCRIPTION, name)
+            zarr_files.content_of(self.path / name / "c" / "0")
         for array in self.arrays:
             if array.length < self.draws:
                 raise CheckpointError(
@@ -227,7 +150,8 @@ class DrawStore:
         Raises:
             CheckpointError: a chunk is missing, damaged, or another one.
         """
-        return [self._read(k, self.draws if draws is None else draws) for k in range(len(self.arrays))]
+        count = self.draws if draws is None else draws
+        return [self._read(number, count) for number in range(len(self.arrays))]
 
     def content(self) -> dict[str, Any]:
         """{"position": ..., "info": ...}, leaves of shape (chains, draws, ...).
@@ -271,7 +195,7 @@ class DrawStore:
         self.description["attributes"] |= {"draws": draws, "commit": self.log.number}
         known = self.description["consolidated_metadata"]["metadata"]
         known |= {array.name: array.description for array in self.arrays}
-        disk.write(self.path / DESCRIPTION, _rendered(self.description, ""))
+        disk.write(self.path / DESCRIPTION, zarr_files.rendered(self.description, ""))
         self.draws = draws
 
     def _describe(self, draws: int) -> None:
@@ -294,132 +218,39 @@ def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) 
     leaves: list[np.ndarray] = [np.asarray(x) for x in jax.tree.leaves(row)]
     collected, info = jax.tree.unflatten(jax.tree.structure(row), leaves)
     encoded: list[np.ndarray] = []
-    encoding = structure.encode({"position": tree.thaw(collected), "info": tree.thaw(info)}, encoded)
+    content = {"position": tree.thaw(collected), "info": tree.thaw(info)}
+    encoding = structure.encode(content, encoded)
     order = [next(k for k, y in enumerate(encoded) if y is x) for x in leaves]
     names = _names(collected, info)
-    described = {group: _group({}) for group in sorted({name.partition("/")[0] for name in names})}
+    described = {
+        group: zarr_files.group_description({})
+        for group in sorted({name.partition("/")[0] for name in names})
+    }
     for name, leaf in zip(names, leaves, strict=True):
-        described[name] = _array(name, leaf, axes.get(name))
+        described[name] = zarr_files.array_description(name, leaf, axes.get(name))
     labels = {f"posterior/{axis}": [str(x) for x in of] for axis, of in (coords or {}).items()}
-    described |= {name: _labels(name, of) for name, of in labels.items()}
-    whole = _group({
+    described |= {name: zarr_files.label_description(name, of) for name, of in labels.items()}
+    whole = zarr_files.group_description({
         "format": FORMAT, "identity": secrets.token_hex(8), "draws": 0, "commit": 0, "names": names,
         "dtypes": [leaf.dtype.name for leaf in leaves],
         "structure": json.dumps(_renumbered(encoding, order)), "labels": list(labels),
     })  # fmt: skip
     for name, description in described.items():
-        folders |= disk.put(beside / name / DESCRIPTION, _rendered(description, name))
+        folders |= disk.put(beside / name / DESCRIPTION, zarr_files.rendered(description, name))
     for name, of in labels.items():
-        folders |= disk.put(beside / name / "c" / "0", *_checked(_texts(of)))
+        folders |= disk.put(
+            beside / name / "c" / "0", *zarr_files.with_checksum(zarr_files.texts_as_bytes(of))
+        )
     # With it, readers need not look for the arrays, and don't stumble over the log.
     whole["consolidated_metadata"] = {
         "kind": "inline", "must_understand": False, "metadata": described
     }  # fmt: skip
     folders |= disk.put(beside / LOG, first_commit())
-    folders |= disk.put(beside / DESCRIPTION, _rendered(whole, ""))
+    folders |= disk.put(beside / DESCRIPTION, zarr_files.rendered(whole, ""))
     disk.sync(folders)
     os.replace(beside, path)
     disk.sync({path.parent})
     return DrawStore(path)
-
-
-def _group(attributes: dict[str, Any]) -> dict[str, Any]:
-    """What the zarr.json of a group says."""
-    return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
-
-
-def _array(name: str, leaf: np.ndarray, axes: Any = None) -> dict[str, Any]:
-    """What the zarr.json of an array of no draws like `leaf` says."""
-    dtype, (chains, *inner) = _stored(leaf.dtype), leaf.shape
-    bytes_a_draw = max(1, leaf.size * dtype.itemsize)
-    chunk = [chains, max(1, min(MOST_DRAWS, CHUNK_BYTES // bytes_a_draw)), *(max(1, n) for n in inner)]
-    grid = {"name": "regular", "configuration": {"chunk_shape": chunk}}
-    keys = {"name": "default", "configuration": {"separator": "/"}}
-    zero = {"b": False, "i": 0, "u": 0, "f": 0.0, "c": [0.0, 0.0]}[dtype.kind]
-    known = list(axes or ())[: len(inner)]
-    last = name.rpartition("/")[2]
-    axes = [*known, *(f"{last}_dim_{k}" for k in range(len(known), len(inner)))]
-    return {
-        "shape": [chains, 0, *inner], "data_type": dtype.name, "chunk_grid": grid,
-        "chunk_key_encoding": keys, "fill_value": zero,
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
-        "attributes": {}, "dimension_names": ["chain", "draw", *axes], "zarr_format": 3,
-        "node_type": "array", "storage_transformers": [],
-    }  # fmt: skip
-
-
-def _labels(name: str, texts: list[str]) -> dict[str, Any]:
-    """What the zarr.json of an axis's labels says."""
-    description = _array(name, np.zeros((len(texts), 0), np.int8), ())
-    description["chunk_grid"]["configuration"]["chunk_shape"] = [max(1, len(texts))]
-    return description | {
-        "shape": [len(texts)], "data_type": "string", "fill_value": "",
-        "codecs": [{"name": "vlen-utf8"}, {"name": "crc32c"}],
-        "dimension_names": [name.rpartition("/")[2]],
-    }  # fmt: skip
-
-
-def _texts(texts: list[str]) -> bytes:
-    """Texts as Zarr's codec vlen-utf8 writes them."""
-    encoded = [text.encode() for text in texts]
-    numbered = [len(text).to_bytes(4, "little") + text for text in encoded]
-    return len(texts).to_bytes(4, "little") + b"".join(numbered)
-
-
-def _checked(content: bytes) -> tuple[bytes, bytes]:
-    """The content of a chunk's file, and the checksum after it."""
-    return content, value(content).to_bytes(CHECKSUM, "little")
-
-
-def _whole(file: Path) -> bytes:
-    """The content of a chunk's file without its checksum.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CheckpointError(missing(file, error)) from error
-    if _checked(content[:-CHECKSUM])[1] != content[-CHECKSUM:]:
-        raise CheckpointError(f"{file} is damaged or cut short. {RESTORE}")
-    return content[:-CHECKSUM]
-
-
-def _stored(dtype: np.dtype) -> np.dtype:
-    """The type in which draws are stored: one that Zarr has."""
-    if dtype.type.__module__ == "numpy":
-        return dtype
-    return np.dtype(np.int8 if jax.numpy.issubdtype(dtype, jax.numpy.integer) else np.float32)
-
-
-def _rendered(description: dict[str, Any], name: str) -> bytes:
-    """The text of a zarr.json: with its checksum, which covers its place in the store too."""
-    attributes = {k: v for k, v in description["attributes"].items() if k != "checksum"}
-    text = json.dumps({**description, "attributes": attributes}, separators=(",", ":"))
-    attributes["checksum"] = value(f"{name} {text}".encode())
-    return json.dumps({**description, "attributes": attributes}, separators=(",", ":")).encode()
-
-
-def _described(file: Path, name: str) -> dict[str, Any]:
-    """What a zarr.json says, if every byte of it is as it was written.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CheckpointError(missing(file, error)) from error
-    try:
-        description = json.loads(content)
-        if _rendered(description, name) == content:
-            return description
-    except Exception:  # a damaged or hostile file can fail in the text or in the structure
-        pass
-    raise CheckpointError(
-        f"{file} is damaged, or another program or version has written it. {RESTORE}"
-    )
 
 
 def _names(collected: PyTree, info: PyTree) -> list[str]:
@@ -504,86 +335,3 @@ def _joined(draws: int, *parts: Any) -> Any:
     if not isinstance(parts[0], np.ndarray):
         return parts[0]
     return np.concatenate([part[:, :draws] for part in parts])
-
-
-class DrawBuffer:
-    """The draws so far.
-
-    Args:
-        where: the run lives, which has the buffer.
-        row: (collected, info) of one draw of this process's chains, leaves of shape (chains, ...).
-        num_draws: how many there will be.
-        store: where they go, or None to keep them in memory.
-
-    Attributes:
-        buffer: leaves (chains, rows, ...); the compiled loop fills it.
-        filled: rows of it that hold draws which are nowhere else.
-        made: draws in all.
-    """
-
-    def __init__(self, where: Place, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
-        self.where, self.row, self.store = where, row, store
-        size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
-        # A power of two, and not a small one where that is cheap, so that runs of different
-        # lengths share a compiled program.
-        cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
-        most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
-        self.capacity = 2 ** int(np.log2(most))
-        self.buffer = where.buffer(row, self.capacity)
-        self.filled = 0
-        self.made = 0 if store is None else store.draws
-        in_memory = store is None and num_draws > self.capacity
-        self.host = None
-        if in_memory:
-            empty = lambda x: np.empty((x.shape[0], num_draws, *x.shape[1:]), x.dtype)  # noqa: E731
-            self.host = jax.tree.map(empty, row)
-
-    @property
-    def room(self) -> int:
-        """Rows of the buffer that are free."""
-        return self.capacity - self.filled
-
-    def add(self, count: int) -> None:
-        """Count rows that have been written into the buffer."""
-        self.filled += count
-        self.made += count
-
-    def flush(self) -> None:
-        """Bring the buffer's rows to the host's memory or to the store.
-
-        Where the store can't be written they stay in the buffer.
-        """
-        if not self.filled or (self.store is None and self.host is None):
-            return
-        rows = self._left()
-        if self.store is not None:
-            self.store.append(rows)
-        else:
-            begin = self.made - self.filled
-            jax.tree.map(lambda h, new: _put(h, begin, new), self.host, rows)
-        self.buffer, self.filled = self.where.buffer(self.row, self.capacity), 0
-
-    def drawn(self) -> tuple[PyTree, PyTree]:
-        """What `collect` made of the positions, and the Info, of all draws.
-
-        Draws that could not be written to the store are among them.
-        """
-        left = self._left()
-        if self.store is not None:
-            stored = jax.tree.unflatten(jax.tree.structure(self.row), self.store.read())
-            both = lambda old, new: np.concatenate([old, new], axis=1)  # noqa: E731
-            left = jax.tree.map(both, stored, left) if self.filled else stored
-        elif self.host is not None:
-            self.flush()
-            left = jax.tree.map(lambda x: x[:, : self.made], self.host)
-        position, info = left
-        return tree.thaw(position), info
-
-    def _left(self) -> PyTree:
-        """The buffer's rows on the host."""
-        mine = self.where.mine(self.buffer)
-        return jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], mine)
-
-
-def _put(host: np.ndarray, begin: int, new: np.ndarray) -> None:
-    host[:, begin : begin + new.shape[1]] = new

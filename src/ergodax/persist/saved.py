@@ -38,7 +38,7 @@ def save(
         CheckpointError: a run is writing to it.
     """
     if path.suffix == ".npz":
-        raise ValueError(f"draws are saved in a folder, in Zarr's format, not in {path}. Try .zarr.")
+        raise ValueError(f"draws are saved in a folder, as Zarr has it, not in {path}. Try .zarr.")
     if path.suffix != SUFFIX:
         path = path.with_name(path.name + SUFFIX)
     if path.exists() and not (path / draws.LOG).exists():
@@ -76,7 +76,7 @@ def load(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no folder {path}.")
     if not path.is_dir():
         raise CheckpointError(
-            f"{path} is not a folder of draws, which Samples.save and ex.Checkpoint write, but a file."
+            f"{path} is a file, but draws are in a folder, as Samples.save makes it."
         )
     content = draws.read(path)
     return content | {"final_state": _final(path / FINAL) if (path / FINAL).exists() else None}
