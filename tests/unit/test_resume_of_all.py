@@ -42,7 +42,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def sample(kernel, steps, **more):
-    options = dict(position=START, key=KEY, num_chains=2, progress=False) | more
+    options: dict[str, Any] = dict(position=START, key=KEY, num_chains=2, progress=False) | more
     return ex.sample(kernel, num_steps=steps, **options)
 
 
