@@ -143,7 +143,7 @@ def kill_and_resume(
                 shutil.rmtree(run)
                 continue
             done += 1
-            halves += any(run.rglob(".checkpoint.new")) or any(run.rglob("*.partial"))
+            halves += any(run.rglob(".*.new"))
             unreadable += not _rightly_begun(run / DRAWS, whole)
             if done % 10 == 0:
                 say(f"  {kind}: killed {done} times")

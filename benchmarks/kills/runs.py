@@ -11,7 +11,7 @@ import numpy as np
 import ergodax as ex
 
 ROOT = Path(__file__).parents[2]
-RETURNED = "returned.npz"  # beside the folder of the checkpoint: the Samples of a finished run
+RETURNED = "returned.zarr"  # beside the folder of the checkpoint: the Samples of a finished run
 ROWS, COLUMNS = 20_000, 5
 CHAINS = 2
 SAVE_EVERY = 0.02  # seconds, so that many of the kills fall into the writing of files

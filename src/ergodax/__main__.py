@@ -2,7 +2,7 @@
 
 import sys
 
-EXTRA = "cyclopts", "h5netcdf", "h5py", "jinja2", "matplotlib", "pyarrow", "sklearn"
+EXTRA = "cyclopts", "jinja2", "matplotlib", "pyarrow", "sklearn"
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ HEAVY = {
     "blackjax",
     "arviz_stats",
     "cyclopts",
-    "h5py",
     "matplotlib",
     "numpyro",
     "pandas",

@@ -12,10 +12,18 @@ import ergodax as ex
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("experiments", "gallery", "examples", "benchmarks")
-# These replace a part of the library to watch it: how long a chunk is, how much memory there is.
+# These replace a part of the library to watch it: how long a chunk is, how much memory there is,
+# what a checksum costs.
 EXCEPTIONS = {
     "benchmarks/hosts.py": ("ergodax.driver.progress",),
     "benchmarks/streams.py": ("ergodax.data.files",),
+    "benchmarks/store.py": (
+        "ergodax.persist.checkpoint",
+        "ergodax.persist.disk",
+        "ergodax.persist.draws",
+        "ergodax.persist.log",
+        "ergodax.persist.zarr_files",
+    ),
 }
 
 

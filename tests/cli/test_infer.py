@@ -86,7 +86,7 @@ def test_the_reference_agrees(linear):
 
 @pytest.mark.slow
 def test_draws_have_names_and_open_in_arviz(linear):
-    tree = xarray.open_datatree(linear[1] / "draws.nc", engine="h5netcdf")
+    tree = xarray.open_datatree(linear[1] / "draws.zarr", engine="zarr")
     assert list(tree["posterior"]["column"].to_numpy()) == ["age", WILD]
     assert set(tree["posterior"].data_vars) == {"coefficient", "intercept", "residual_sd"}
     table: Any = summary(tree, fmt="wide", round_to="none")
@@ -98,7 +98,7 @@ def test_draws_have_names_and_open_in_arviz(linear):
 @pytest.mark.slow
 def test_the_files_and_the_report(linear):
     folder = linear[1]
-    names = {"draws.nc", "summary.csv", "account.txt", "facts.json", "report.html"}
+    names = {"draws.zarr", "summary.csv", "account.txt", "facts.json", "report.html"}
     assert {path.name for path in folder.iterdir()} == names
     facts, page = (
         json.loads((folder / "facts.json").read_text()),

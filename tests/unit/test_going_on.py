@@ -84,7 +84,7 @@ def test_states_from_a_file_and_on_a_mesh(tmp_path):
     kernel = KERNELS["nogin"]
     first = sample(kernel, 21, START, num_chains=2)
     whole = sample(kernel, 30, state=first.final_state)
-    loaded = ex.Samples.load(first.save(tmp_path / "first.npz")).final_state
+    loaded = ex.Samples.load(first.save(tmp_path / "first.zarr")).final_state
     same(sample(kernel, 30, state=loaded), whole)
     same(sample(kernel, 30, state=first.final_state, mesh=ex.mesh()), whole)
 
@@ -141,7 +141,7 @@ def test_what_can_not_be_gone_on_from_says_why(tmp_path):
         sample(kernel, 9, state=jax.tree.map(lambda x: x[0], state))
     with pytest.raises(ValueError, match="NaN or infinite"):
         sample(Walk(), 9, state=Place(jnp.full((2, 2), jnp.nan)))
-    loaded = ex.Samples.load(samples.save(tmp_path / "samples.npz")).final_state
+    loaded = ex.Samples.load(samples.save(tmp_path / "samples.zarr")).final_state
     with pytest.raises(ValueError, match="rows of a stream"):
         sample(kernel, 9, state=loaded)
 

@@ -200,7 +200,7 @@ def test_a_damaged_chunk_is_named(tmp_path):
         lambda: ex.Samples.load(tmp_path / "run" / "draws.zarr"),
         lambda: sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)),
     ):
-        with pytest.raises(ex.CheckpointError, match="posterior/w is damaged"):
+        with pytest.raises(ex.CheckpointError, match="posterior/w/c/0/0/0 is damaged"):
             look()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.driver.progress import Clock
-from ergodax.persist import draws
+from ergodax.persist import draw_buffer
 
 TARGET = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
 KERNEL = ex.sgld(ex.FullGradient(TARGET), 0.1)
@@ -61,8 +61,8 @@ def test_a_chain_is_the_same_among_any_number_of_chains(key):
 @pytest.mark.parametrize("size", [1, 24, 100])
 def test_the_draws_do_not_depend_on_the_size_of_the_buffer(size, key, monkeypatch):
     whole = ex.sample(KERNEL, START, 11, key=key, thin=2, burn_in=3, num_chains=2)
-    monkeypatch.setattr(draws, "BYTES_ON_THE_DEVICE", size)
-    monkeypatch.setattr(draws, "ROWS_AT_LEAST", 1)
+    monkeypatch.setattr(draw_buffer, "BYTES_ON_THE_DEVICE", size)
+    monkeypatch.setattr(draw_buffer, "ROWS_AT_LEAST", 1)
     monkeypatch.setattr(Clock, "steps", lambda self: 3)
     pieces = ex.sample(KERNEL, START, 11, key=key, thin=2, burn_in=3, num_chains=2)
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)

@@ -1,6 +1,7 @@
-"""Samples go to a file and come back the same, without pickle."""
+"""Samples go to a folder and come back the same, without pickle."""
 
-import zipfile
+import os
+import warnings
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 
 import ergodax as ex
 
@@ -38,6 +40,8 @@ TREES = {
     "dict": {"b": leaf(1), "a": leaf(2, 2, 2)},
     "nested": ({"x": [leaf(1), (leaf(2, 1),)]}, None),
     "empty containers": {"x": leaf(1), "none": None, "list": [], "tuple": ()},
+    "a leaf without numbers": {"x": leaf(1), "y": np.zeros((2, 5, 0), "float32")},
+    "zeros": {"x": np.zeros((2, 5, 3))},
     "integers and flags": {"n": np.arange(10).reshape(2, 5), "on": np.ones((2, 5), bool)},
     "single precision": leaf(1, 3).astype("float32"),
 }
@@ -57,7 +61,7 @@ def same(ours, theirs) -> None:
 def test_round_trip(kind, tmp_path):
     samples = ex.Samples(TREES[kind], {"step_size": leaf(9)}, {"position": leaf(8)})
     path = samples.save(tmp_path / "draws")
-    assert path == tmp_path / "draws.npz"
+    assert path == tmp_path / "draws.zarr"
     same(ex.Samples.load(path), samples)
 
 
@@ -67,11 +71,11 @@ def test_a_real_run_comes_back_whole(key, tmp_path):
     posterior = ex.Posterior(lambda w: -jnp.sum(w**2), lambda w, x: w @ x, np.ones((6, 2)))
     gradient = ex.Minibatch(posterior, 2, batching=ex.data.ShuffledEpochs())
     samples = ex.sample(ex.sgnht(gradient, 0.01), jnp.ones(2), 5, key=key)
-    loaded = ex.Samples.load(samples.save(tmp_path / "folder" / "run.npz"))
+    loaded = ex.Samples.load(samples.save(tmp_path / "folder" / "run.zarr"))
     assert isinstance(loaded.info, ex.Info) and isinstance(loaded.final_state, ex.State)
     same(loaded, samples)
     keyed = ex.Samples(leaf(1), {}, {"key": jax.random.key(3)})
-    again = ex.Samples.load(keyed.save(tmp_path / "keyed.npz"))
+    again = ex.Samples.load(keyed.save(tmp_path / "keyed.zarr"))
     assert jax.random.key_data(again.final_state["key"]).tolist() == [0, 3]
 
 
@@ -82,14 +86,14 @@ CLASSES = {"module": (DRAWN, MODEL), "named tuple": (Pair(leaf(1), leaf(2)), Pai
 def test_a_class_of_yours_comes_back_with_like(kind, tmp_path):
     """Its arrays are found by name, so the order of its fields doesn't matter."""
     drawn, like = CLASSES[kind]
-    path = ex.Samples(drawn, {}, {}).save(tmp_path / "run.npz")
+    path = ex.Samples(drawn, {}, {}).save(tmp_path / "run.zarr")
     same(ex.Samples.load(path, like=like).position, drawn)
     bare = ex.Samples.load(path).position
     assert isinstance(bare, dict) and set(bare) >= set(drawn.__annotations__) - {"activation"}
 
 
 def test_a_like_of_another_structure_is_refused(tmp_path):
-    path = ex.Samples(DRAWN, {}, {}).save(tmp_path / "run.npz")
+    path = ex.Samples(DRAWN, {}, {}).save(tmp_path / "run.zarr")
     with pytest.raises(ValueError, match="like has 'scale', but the file's position has.*weight"):
         ex.Samples.load(path, like={"scale": jnp.ones(3)})
 
@@ -110,15 +114,78 @@ def test_a_registered_class_keeps_its_arrays(tmp_path):
             return cls(*children)
 
     box = Box({"a": leaf(1)})
-    path = ex.Samples(box, {}, {}).save(tmp_path / "box.npz")
+    path = ex.Samples(box, {}, {}).save(tmp_path / "box.zarr")
     np.testing.assert_array_equal(ex.Samples.load(path).position["content.a"], leaf(1))
     back = ex.Samples.load(path, like=Box({"a": jnp.ones(())})).position
     np.testing.assert_array_equal(back.content["a"], leaf(1))
 
 
-def test_nothing_in_the_file_is_pickled(tmp_path):
-    path = ex.Samples(DRAWN, {}, {}).save(tmp_path / "run.npz")
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as file:
-                np.lib.format.read_array(file, allow_pickle=False)
+@pytest.mark.parametrize("kind", TREES)
+def test_xarray_opens_it(kind, tmp_path):
+    """By its own means, and without a warning; so ArviZ has it."""
+    samples = ex.Samples(TREES[kind], {"step_size": leaf(9)}, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opened = xarray.open_datatree(samples.save(tmp_path / "draws"), engine="zarr")
+    for name, array in samples.named().items():
+        np.testing.assert_array_equal(opened["posterior"][name], array)
+    np.testing.assert_array_equal(opened["sample_stats"]["step_size"], leaf(9))
+    assert opened["posterior"].sizes["chain"] == 2 and opened["posterior"].sizes["draw"] == 5
+
+
+NUMBERS = np.arange(-7, 8).reshape(1, 5, 3)
+
+
+@pytest.mark.parametrize(
+    "dtype", [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.int4, jnp.int8, bool, "complex64"]
+)
+def test_every_type_comes_back(dtype, tmp_path):
+    drawn = {"x": NUMBERS.astype(dtype), "none": np.zeros((1, 5, 0), dtype)}
+    path = ex.Samples(drawn, {}, {}).save(tmp_path / "draws")
+    same(ex.Samples.load(path).position, drawn)
+    np.testing.assert_array_equal(
+        xarray.open_zarr(path, group="posterior")["x"], NUMBERS.astype(dtype).astype("complex64")
+    )
+
+
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_come_back_with_their_implementation(implementation, tmp_path):
+    key = jax.random.key(3, impl=implementation)
+    path = ex.Samples(leaf(1), {}, {"key": key}).save(tmp_path / "draws")
+    assert (ex.Samples.load(path).final_state["key"] == key).all()
+
+
+def test_saving_again_replaces_all_or_nothing(tmp_path, monkeypatch):
+    first, second = (ex.Samples(leaf(seed), {}, {}) for seed in (1, 2))
+    path, real = first.save(tmp_path / "draws"), os.replace
+    kept = ex.Samples.load(path).position
+    for at in range(100):
+        left = [at]
+
+        def replace(*where, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            real(*where)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            try:
+                second.save(path)
+                break
+            except KeyboardInterrupt:
+                np.testing.assert_array_equal(ex.Samples.load(path).position, kept)
+    assert at > 5
+    np.testing.assert_array_equal(ex.Samples.load(path).position, leaf(2))
+    assert os.listdir(tmp_path) == ["draws.zarr"]
+
+
+def test_what_can_not_be_saved_says_why(tmp_path):
+    with pytest.raises(ValueError, match="Try .zarr"):
+        ex.Samples(leaf(1), {}, {}).save(tmp_path / "draws.npz")
+    with pytest.raises(ValueError, match=r"has the shape \(2, 6\)"):
+        ex.Samples({"x": leaf(1), "y": np.ones((2, 6))}, {}, {}).save(tmp_path / "draws")
+    (tmp_path / "mine.zarr").mkdir()
+    with pytest.raises(FileExistsError, match="has no draws"):
+        ex.Samples(leaf(1), {}, {}).save(tmp_path / "mine.zarr")
+    assert os.listdir(tmp_path) == ["mine.zarr"]

@@ -91,7 +91,7 @@ def infer(
     progress
         Show progress bars, where standard error is a terminal.
     output
-        Folder for draws.nc, summary.csv, account.txt, facts.json and report.html; without it
+        Folder for draws.zarr, summary.csv, account.txt, facts.json and report.html; without it
         none are written.
     json_
         Print the figures as JSON.

@@ -30,7 +30,7 @@ from ergodax.errors import (
     StorageError,
 )
 from ergodax.persist.checkpoint import Checkpointer
-from ergodax.persist.draws import DrawBuffer
+from ergodax.persist.draw_buffer import DrawBuffer
 from ergodax.persist.fingerprint import compare, fingerprint
 
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
@@ -273,9 +273,16 @@ class Run:
                 f"the run in {self.checkpointer.file} has taken {facts['done']} steps, more than "
                 f"the {self.plan.total} asked for. Pass at least as many, or load its draws."
             )
+        made = max(0, facts["done"] - self.plan.burn_in) // self.plan.thin
+        if facts["done"] < 0 or facts["made"] != made:
+            raise CheckpointError(
+                f"{self.checkpointer.file} contradicts itself: {facts['made']} draws after "
+                f"{facts['done']} steps, where there must be {made}. Begin a new run in another "
+                "folder."
+            )
         if self.draws.store is not None:
-            self.draws.store.truncate(facts["made"])
-        self.done, self.draws.made = facts["done"], facts["made"]
+            self.draws.store.truncate(made)
+        self.done, self.draws.made = facts["done"], made
         self.prefetch.restore(self.states)
 
     def _save(self, *, state: bool = True) -> None:

@@ -1,5 +1,6 @@
 """The one entry point: run a kernel, get a Samples."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,7 +84,7 @@ def sample(
         ProcessLost: another process of the mesh has ended; start all of them again.
         ProcessFailed: another process of the mesh has raised an error.
         CheckpointError: the folder has a run already and `resume` is False, or it is of another
-            model, data, key or settings, or damaged.
+            model, data, key or settings, or damaged; or another process is writing to it.
         TypeError: an argument of the wrong type, or an integer position.
         ValueError: a number out of range, shapes that do not fit the target or the kernel, chains
             or shards that can't be split evenly over the mesh.
@@ -103,15 +104,16 @@ def sample(
     where = Executor(kernel, collect, mesh, begin.num_chains)
     with where.processes.together():
         checkpointer = Checkpointer(checkpoint, where.part)
-    plan = Plan(burn_in, num_steps, thin)
-    started = where.start(key, begin.positions, begin.states)
-    run = Run(where, started, plan, checkpointer, begin.step)
-    with (
-        progress_bar(burn_in + num_steps, show=progress) as report,
-        stop_requested() as stop,
-    ):
-        run.to_end(report, stop)
-    return run.samples()
+    with contextlib.closing(checkpointer):
+        plan = Plan(burn_in, num_steps, thin)
+        started = where.start(key, begin.positions, begin.states)
+        run = Run(where, started, plan, checkpointer, begin.step)
+        with (
+            progress_bar(burn_in + num_steps, show=progress) as report,
+            stop_requested() as stop,
+        ):
+            run.to_end(report, stop)
+        return run.samples()
 
 
 class Start(NamedTuple):

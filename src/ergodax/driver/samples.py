@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from ergodax import tree
 from ergodax.data.block import detach
-from ergodax.persist import draws, npz
+from ergodax.persist import saved
 from ergodax.stats.summary import summarise
 
 
@@ -105,37 +105,44 @@ class Samples(eqx.Module):
             groups["sample_stats"] = stats
         return from_dict(groups, dims=dims, coords=coords)
 
-    def save(self, path: str | Path) -> Path:
-        """Write to one .npz file, without pickle.
+    def save(self, path: str | Path, *, dims: Any = None, coords: Any = None) -> Path:
+        """Write to a folder, a Zarr group that ArviZ and xarray open.
+
+        It is written beside its place and then renamed: draws that were there before stay until
+        these are on the disk.
 
         Args:
-            path: the file; the suffix .npz is added if there is none.
+            path: the folder; the suffix .zarr is added if there is none.
+            dims: {variable: names of its axes after chain and draw}, optional.
+            coords: {axis: labels}, optional.
 
         Returns:
             The path written.
+
+        Raises:
+            ValueError: the path ends in .npz, or an array does not begin with chains and draws.
+            FileExistsError: there is something else than draws.
+            CheckpointError: a run is writing to it.
         """
         final = detach(self.final_state)[1]  # the rows of a stream stay where they are
-        content = {"position": self.position, "info": self.info, "final_state": final}
-        return npz.save(path, content)
+        return saved.save(Path(path), (self.position, self.info), final, dims, coords)
 
     @classmethod
     def load(cls, path: str | Path, like: PyTree = None) -> "Samples":
         """Read what `save` wrote, or the draws that an `ex.Checkpoint` has stored so far.
 
         Args:
-            path: the file, or the folder; a folder's Samples have no final_state. The draws that
-                several processes have stored in it are joined.
+            path: the folder; the Samples of a run that was stored have no final_state. The draws
+                that several processes have stored in it are joined.
             like: a position of the same structure, needed only where the position is of a
                 class that this library does not know, such as your own Equinox module;
                 without it such a position comes back as a dict.
 
         Raises:
-            ValueError: not a file of `save` nor a folder of draws, or damaged.
+            FileNotFoundError: no such folder.
+            CheckpointError: not a folder of draws, or damaged.
         """
-        if Path(path).is_dir():
-            content = draws.read(path) | {"final_state": None}
-        else:
-            content = npz.load(path)
+        content = saved.load(Path(path))
         position = content["position"]
         if like is not None:
             position = _as_in(like, position)

@@ -12,11 +12,12 @@ import hashlib
 import json
 import math
 import os
+import socket
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax.errors import CheckpointError, StorageError
-from ergodax.persist import draws
+from ergodax.persist import disk, draws
 
 FILE, DRAWS = "checkpoint", "draws.zarr"  # in the folder of checkpoints
 MAGIC = b"ergodax-checkpoint-1\n"
@@ -39,18 +40,21 @@ def save(path: str | Path, tree: PyTree, facts: dict[str, Any]) -> Path:
     folder can't be written.
     """
     path = Path(path)
-    leaves, pieces = [], []
+    leaves, pieces, keys = [], [], {}
     for where, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
         name = jax.tree_util.keystr(where)
+        if _is_key(leaf):
+            keys[name] = _implementation(leaf)
+            leaf = jax.random.key_data(leaf)
+        array = np.asarray(leaf)
         leaves.append([name, array.dtype.name, array.shape])
         pieces.append(array.tobytes())
-    header = json.dumps({"facts": facts, "leaves": leaves}).encode()
+    header = json.dumps({"facts": facts, "leaves": leaves, "keys": keys}).encode()
     body = b"".join([len(header).to_bytes(8, "big"), header, *pieces])
     digest = hashlib.sha256(body).hexdigest().encode()
     if path.exists():
         os.replace(path, _previous(path))
-    write_atomically(path, MAGIC + digest + body)
+    disk.write(path, MAGIC + digest + body)
     return path
 
 
@@ -63,7 +67,7 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
         FileNotFoundError: no such file.
         CheckpointError: damaged, and the one before too; or of another structure.
     """
-    facts, arrays = read(path)
+    facts, arrays, keys = _last_whole(Path(path))
     expected = jax.tree_util.tree_leaves_with_path(like)
     missing = [n for n in (jax.tree_util.keystr(w) for w, _ in expected) if n not in arrays]
     if missing or len(expected) != len(arrays):
@@ -76,13 +80,20 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     def fill(where: tuple, leaf: Any) -> Any:
         name = jax.tree_util.keystr(where)
         array = arrays[name]
-        shape = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+        kind = _implementation(leaf) if _is_key(leaf) else None
+        if keys.get(name) != kind:
+            raise CheckpointError(
+                f"{path} has {name} as a key of {keys.get(name)}, but this run needs one of "
+                f"{kind}. Make the run's key as it was made, by jax.random.key(seed, impl=...)."
+            )
+        shape = leaf if kind is None else jax.eval_shape(jax.random.key_data, leaf)
         if array.shape != shape.shape or array.dtype != shape.dtype:
             raise CheckpointError(
                 f"{path} has {name} as {array.dtype}{list(array.shape)}, but this run needs "
                 f"{shape.dtype}{list(shape.shape)}: another model, precision or number of chains."
             )
-        return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.array(array)
+        found = jnp.array(array)
+        return found if kind is None else jax.random.wrap_key_data(found, impl=kind)
 
     return jax.tree_util.tree_map_with_path(fill, like), facts
 
@@ -94,7 +105,20 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         FileNotFoundError: no such file.
         CheckpointError: both are damaged.
     """
-    path = Path(path)
+    facts, arrays, _ = _last_whole(Path(path))
+    return facts, arrays
+
+
+class Content(NamedTuple):
+    """What a file has."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    keys: dict[str, str]  # the arrays that are data of keys, and their implementation
+
+
+def _last_whole(path: Path) -> Content:
+    """The content of the file, or of the previous one."""
     previous = _previous(path)
     try:
         return _read(path)
@@ -106,7 +130,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return _read(previous)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _read(path: Path) -> Content:
     content = path.read_bytes()
     start = len(MAGIC) + DIGEST
     body = memoryview(content)[start:]
@@ -121,7 +145,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise CheckpointError(f"{path} is not a checkpoint of this library: {error}") from error
 
 
-def _parse(body: memoryview) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _parse(body: memoryview) -> Content:
     length = int.from_bytes(body[:8], "big")
     header = json.loads(bytes(body[8 : 8 + length]))
     arrays, place = {}, 8 + length
@@ -130,29 +154,18 @@ def _parse(body: memoryview) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         size = math.prod(shape) * kind.itemsize
         arrays[name] = np.frombuffer(body[place : place + size], kind).reshape(shape)
         place += size
-    return dict(header["facts"]), arrays
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the power fails."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    return Content(dict(header["facts"]), arrays, dict(header["keys"]))
 
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _implementation(key: Any) -> str:
+    """The name of a key's implementation; the key may be a `jax.ShapeDtypeStruct`."""
+    found: list[str] = []
+    jax.eval_shape(lambda key: found.append(str(jax.random.key_impl(key))), key)
+    return found[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +211,53 @@ class Checkpoint:
             raise ValueError(f"every must be positive, not {self.every!r}. Try 10.")
 
 
+class Lock:
+    """The right to write to a folder, which one run has at a time.
+
+    The system keeps it, for the process: it ends with the process, however that ends. What is
+    written about the process that has it is for a message alone.
+
+    Args:
+        place: the folder, or the file in it. The lock is a file beside it.
+
+    Raises:
+        CheckpointError: another process or thread has it.
+        OSError: it can't be made.
+    """
+
+    def __init__(self, place: Path) -> None:
+        import filelock
+
+        path = self.file_of(place)
+        self.about = place.with_name(f".{place.name}.process")
+        disk.sync(disk.make_folder(path.parent))
+        self.lock = filelock.FileLock(path, thread_local=False)
+        try:
+            self.lock.acquire(blocking=False)
+        except filelock.Timeout:
+            other = "another process"
+            with contextlib.suppress(OSError):
+                other = self.about.read_text() or other
+            raise CheckpointError(
+                f"{place.parent} is in use: {other} is writing to {place.name} in it. Wait for its "
+                "end, stop it, or choose another folder."
+            ) from None
+        self.about.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+
+    @staticmethod
+    def file_of(place: Path) -> Path:
+        """The file that is locked."""
+        return place.with_name(f".{place.name}.lock")
+
+    def release(self) -> None:
+        """Give it back."""
+        if self.lock.is_locked:
+            self.about.unlink(missing_ok=True)
+            self.lock.release()
+
+
 class Checkpointer:
-    """The folders of one run.
+    """The folders of one run, which nobody else writes to until `close`.
 
     Args:
         given: what is to be kept, or None.
@@ -207,8 +265,9 @@ class Checkpointer:
 
     Raises:
         TypeError: not a Checkpoint.
-        CheckpointError: there is a run already and resume is False, or it is one of more or fewer
-            processes.
+        CheckpointError: there is a run already and resume is False, it is one of more or fewer
+            processes, or another process or thread is writing to the folders.
+        StorageError: the folders can't be written.
     """
 
     def __init__(self, given: Any, part: str = "") -> None:
@@ -230,13 +289,33 @@ class Checkpointer:
         if store is None and folder is not None:
             store = Path(folder) / DRAWS
         self.draws = None if store is None else Path(store) / part
-        self.saved = time.monotonic()
+        self.saved, self.store, self.locks = time.monotonic(), "", []
+        # Beside the folder of one of several processes, which is made when there is a run in it.
+        own = self.file if self.file is None or not part else self.file.parent
+        self._lock([place for place in (own, self.draws) if place is not None])
         there = [path for path in (self.file, self.draws) if path is not None and path.exists()]
         if there and not self.resume:
+            self.close()
             advice = "pass resume=True to go on with it, or " if self.file is not None else ""
             raise CheckpointError(
                 f"{there[0]} is there already; {advice}choose another folder, or remove it."
             )
+
+    def _lock(self, places: list[Path]) -> None:
+        try:
+            for place in places:
+                self.locks.append(Lock(place))
+        except CheckpointError:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise _unwritable(places[-1], error) from error
+
+    def close(self) -> None:
+        """Let others write to the folders."""
+        for lock in self.locks:
+            lock.release()
 
     @property
     def kinds(self) -> str:
@@ -271,7 +350,7 @@ class Checkpointer:
         previous, steps = _previous(self.file), {}
         for path in (previous, self.file):
             with contextlib.suppress(OSError, CheckpointError):
-                steps[read(path)[0]["done"]] = path
+                steps[_facts(path)["done"]] = path
         latest = common(list(steps))
         if latest is None:
             for path in (previous, self.file):
@@ -284,32 +363,41 @@ class Checkpointer:
 
         Raises:
             StorageError: the folder can't be made.
-            CheckpointError: draws without a checkpoint, which can't be gone on with.
+            CheckpointError: draws without a checkpoint, which can't be gone on with, or a
+                checkpoint without its draws.
         """
         if self.draws is None:
             return None
-        if self.draws.exists():
-            found = draws.DrawStore(self.draws, writable=True)
-            if found.draws and not self.resumes:
-                raise CheckpointError(
-                    f"{self.draws} has {found.draws} draws, but there is no checkpoint to go on "
-                    "from. Move them elsewhere and begin again."
-                )
-            return found
+        if self.resumes and not self.draws.exists():
+            raise CheckpointError(
+                f"{self.draws} is missing, which has the draws of the run in {self.file}. Restore "
+                "the folder, or begin a new run in another one."
+            )
         try:
-            return draws.create(self.draws, row)
+            found = draws.DrawStore(self.draws) if self.draws.exists() else None
+            found = draws.create(self.draws, row) if found is None else found
         except OSError as error:
-            raise StorageError(
-                f"the draws can't be written to {self.draws}: {error}. Choose a folder that can be "
-                "written and has room."
-            ) from error
+            raise _unwritable(self.draws, error) from error
+        if found.draws and not self.resumes:
+            raise CheckpointError(
+                f"{self.draws} has {found.draws} draws, but there is no checkpoint to go on "
+                "from. Move them elsewhere and begin again."
+            )
+        self.store = found.identity
+        if not found.fits(row) or (self.resumes and self.facts()["store"] != self.store):
+            raise CheckpointError(
+                f"{self.draws} has the draws of another run. Restore the folder, or begin a new "
+                "run in another one."
+            )
+        return found
 
     def write(self, states: PyTree, done: int, made: int, identity: dict[str, str]) -> None:
         """Write the checkpoint, where there is to be one."""
         self.saved = time.monotonic()
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            facts = {"done": done, "made": made, "fingerprint": identity, "jax": jax.__version__}
+            disk.sync(disk.make_folder(self.file.parent))
+            facts = {"done": done, "made": made, "fingerprint": identity, "store": self.store}
+            facts["jax"] = jax.__version__
             save(self.file, states, facts)
 
     def load(self, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -318,9 +406,13 @@ class Checkpointer:
         return load(self.file, like)
 
     def facts(self) -> dict[str, Any]:
-        """The facts of the checkpoint alone."""
+        """The facts of the checkpoint alone.
+
+        Raises:
+            CheckpointError: damaged, or they are not those of a run.
+        """
         assert self.file is not None
-        return read(self.file)[0]
+        return _facts(self.file)
 
     def where(self) -> str:
         """Where the draws are, for a message."""
@@ -331,6 +423,31 @@ class Checkpointer:
         if self.file is None:
             return ""
         return " The same call with ex.Checkpoint(..., resume=True) goes on from here."
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """The facts of a run's checkpoint, of the right types.
+
+    Raises:
+        FileNotFoundError: no such file.
+        CheckpointError: damaged, or they are not those of a run.
+    """
+    facts = read(path)[0]
+    wanted = {"done": int, "made": int, "fingerprint": dict, "store": str}
+    wrong = [name for name, kind in wanted.items() if type(facts.get(name)) is not kind]
+    if wrong:
+        raise CheckpointError(
+            f"{path} is not the checkpoint of a run of this version: it does not say {wrong}. "
+            "Choose another folder for a new run."
+        )
+    return facts
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"the draws can't be written to {path}: {error}. Choose a folder that can be written and "
+        "has room."
+    )
 
 
 def _previous(path: Path) -> Path:

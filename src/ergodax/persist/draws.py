@@ -1,14 +1,18 @@
-"""The draws of a run: a buffer on the device, and a Zarr group that they go to as they come.
+"""The store of draws: a Zarr group that the draws of a run go to as they come.
 
-ArviZ and xarray read the group, and it survives a kill. Each variable is an array (chain, draw,
-...) in uncompressed chunks with a checksum. The number of draws that all arrays have in full is an
-attribute of the group, raised after the arrays are written, so whatever instant a run is killed at,
-the draws that it counts are there and whole.
+ArviZ and xarray read the group, and it survives a kill and a power cut. Each variable is an array
+(chain, draw, ...) in uncompressed chunks. They are written whole, beside their place, and renamed,
+so a file is there as it was written or not at all. Three things then say how many draws there are,
+each on the disk before the next is written: the shapes in the arrays' zarr.json, the log, and the
+zarr.json of the group. So a folder that a kill or a power cut has left holds what the log counts,
+and a file that is missing, older than the log says or of another place is found. A reader needs no
+lock: it sees the count of one moment, and chunks that have at least the draws of that count.
 """
 
 import json
 import os
 import re
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,17 +22,16 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.data.prefetch import Place
 from ergodax.errors import CheckpointError
-from ergodax.persist import npz
+from ergodax.persist import disk, structure, zarr_files
+from ergodax.persist.log import NAME as LOG
+from ergodax.persist.log import RESTORE, Chunks, Log, first_commit
+from ergodax.persist.zarr_files import DESCRIPTION, StoredArray
 
-FORMAT = "ergodax-draws-1"
-CHUNK_BYTES = 2**22
-MOST_DRAWS = 4096  # of a chunk
+FORMAT = "ergodax-draws-2"
+PATIENCE = 10  # times that a reader begins anew, since a run has changed the store meanwhile
 # Of the folder of one of several processes, inside the one of their run.
 NAME = re.compile(r"process-(\d+)\.chains-(\d+)-(\d+)-of-(\d+)")
-ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
-BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
 class DrawStore:
@@ -36,125 +39,218 @@ class DrawStore:
 
     Args:
         path: the folder, which exists.
-        writable: whether draws may be added.
+
+    Attributes:
+        draws: that are counted.
+        identity: no other store has the same.
 
     Raises:
-        CheckpointError: not a store of draws.
+        CheckpointError: not a store of draws, or damaged.
     """
 
-    def __init__(self, path: str | Path, *, writable: bool = False) -> None:
-        import zarr
-
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not (self.path / "zarr.json").exists():
-            raise CheckpointError(f"{path} is not a store of draws: it has no zarr.json.")
+        if not (self.path / DESCRIPTION).exists():
+            raise CheckpointError(
+                f"{path} is not a store of draws: {self.path / DESCRIPTION} is missing."
+            )
         try:
-            self.group = zarr.open_group(self.path, mode="r+" if writable else "r")
-            attributes: dict[str, Any] = dict(self.group.attrs)
-            if attributes.get("format") != FORMAT:
-                raise CheckpointError(f"its format is {attributes.get('format')!r}, not {FORMAT!r}")
-            self.names: list[str] = json.loads(str(attributes["names"]))
-            self.structure = json.loads(str(attributes["structure"]))
-            self.arrays: list[Any] = [self.group[name] for name in self.names]
-            self.draws = int(attributes["draws"])
-        # A damaged or hostile folder can fail in the text, the structure or an array.
+            self._open()
+        except CheckpointError:
+            raise
+        # What has the right checksum, which anybody can compute, can still be nonsense.
         except Exception as error:
             raise CheckpointError(f"{path} is not a store of draws: {error}") from error
+
+    def _open(self) -> None:
+        # A store that is being written counts no less in the log, and its arrays are no shorter,
+        # if they are read in this order.
+        self.description = zarr_files.described(self.path / DESCRIPTION, "")
+        attributes: dict[str, Any] = self.description["attributes"]
+        if attributes["format"] != FORMAT:
+            raise ValueError(f"its format is {attributes['format']!r}, not {FORMAT!r}")
+        self.log = Log(self.path / LOG)
+        if self.log.number < attributes["commit"]:
+            raise CheckpointError(
+                f"{self.log.path} is damaged or cut short: it has {self.log.number} commits, but "
+                f"{self.path / DESCRIPTION} is of {attributes['commit']}. {RESTORE}"
+            )
+        self.draws, self.identity = self.log.draws, str(attributes["identity"])
+        self.structure = json.loads(attributes["structure"])
+        names: list[str] = attributes["names"]
+        for group in {name.partition("/")[0] for name in names}:
+            zarr_files.described(self.path / group / DESCRIPTION, group)
+        self.arrays = [
+            StoredArray(
+                self.path, name, zarr_files.described(self.path / name / DESCRIPTION, name), dtype
+            )
+            for name, dtype in zip(names, attributes["dtypes"], strict=True)
+        ]
+        for name in attributes["labels"]:
+            zarr_files.described(self.path / name / DESCRIPTION, name)
+            zarr_files.content_of(self.path / name / "c" / "0")
+        for array in self.arrays:
+            if array.length < self.draws:
+                raise CheckpointError(
+                    f"{array.path / DESCRIPTION} is older than the log: it has {array.length} "
+                    f"draws, but {self.draws} are counted. {RESTORE}"
+                )
+
+    def fits(self, row: PyTree) -> bool:
+        """Whether these are draws like `row`: (collected, info) of all chains."""
+        leaves = jax.tree.leaves(row)
+        shapes = [((a.chunk[0], *a.inner), a.dtype) for a in self.arrays]
+        return shapes == [(x.shape, x.dtype) for x in leaves]
 
     def append(self, rows: PyTree) -> None:
         """Add draws: (collected, info), leaves of shape (chains, new draws, ...)."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(rows)]
         first, end = self.draws, self.draws + leaves[0].shape[1]
-        for name, array, new in zip(self.names, self.arrays, leaves, strict=True):
-            array.resize((array.shape[0], end, *array.shape[2:]))
-            array[:, first:end] = new
-            self._flush_to_disk(name, array, first, end)
-        self._count(end)
+        written: Chunks = {}
+        folders: set[Path] = set()
+        for number, (array, new) in enumerate(zip(self.arrays, leaves, strict=True)):
+            for index in array.indices(first, end):
+                begin = index * array.size
+                place = slice(max(first - begin, 0), min(end - begin, array.size))
+                chunk = np.zeros(array.chunk, array.stored)
+                if place.start:
+                    chunk[:, : place.start] = self._chunk(number, index)[:, : place.start]
+                chunk[:, place] = new[:, begin + place.start - first : begin + place.stop - first]
+                folders |= array.write(index, chunk)
+                written[number, index] = place.stop, array.checksum(index, chunk, place.stop)
+        disk.sync(folders)
+        self._commit(end, written)
 
     def truncate(self, draws: int) -> None:
-        """Forget all but the first `draws`.
+        """Check all draws, and forget all but the first `draws`.
 
         Raises:
-            CheckpointError: there are fewer.
+            CheckpointError: there are fewer, or some are damaged.
         """
         if draws > self.draws:
             raise CheckpointError(
                 f"{self.path} has {self.draws} draws, but {draws} had been stored when the run's "
                 "checkpoint was written. Restore the folder, or begin a new run in another one."
             )
-        self._count(draws)
-        for array in self.arrays:
-            array.resize((array.shape[0], draws, *array.shape[2:]))
-        for half_written in self.path.rglob("*.partial"):  # when the run was killed
+        last: Chunks = {}
+        for number, array in enumerate(self.arrays):
+            for index in array.indices(0, self.draws):
+                chunk, left = self._chunk(number, index), draws - index * array.size
+                if 0 < left < array.size:
+                    last[number, index] = left, array.checksum(index, chunk, left)
+        lengths = {array.length for array in self.arrays}
+        if lengths != {draws} or self.description["attributes"]["commit"] != self.log.number:
+            self._commit(draws, last)
+        for half_written in self.path.rglob(disk.BESIDE.format("*")):  # when the run was killed
             half_written.unlink()
 
-    def read(self) -> dict[str, Any]:
-        """The content: {"position": ..., "info": ...}, leaves of shape (chains, draws, ...).
+    def read(self, draws: int | None = None) -> list[np.ndarray]:
+        """The arrays, or the first `draws` of them: of shape (chains, draws, ...).
 
         Raises:
-            CheckpointError: a chunk is damaged.
+            CheckpointError: a chunk is missing, damaged, or another one.
         """
-        found = {}
-        for k, (name, array) in enumerate(zip(self.names, self.arrays, strict=True)):
-            try:
-                found[f"array_{k}"] = np.asarray(array[:, : self.draws])
-            except Exception as error:
-                raise CheckpointError(
-                    f"{self.path / name} is damaged: {error}. Restore it from a copy, or run again "
-                    "in another folder."
-                ) from error
-        return npz.decode(self.structure, found)
+        count = self.draws if draws is None else draws
+        return [self._read(number, count) for number in range(len(self.arrays))]
 
-    def _count(self, draws: int) -> None:
-        self.group.attrs["draws"] = draws
+    def content(self) -> dict[str, Any]:
+        """{"position": ..., "info": ...}, leaves of shape (chains, draws, ...).
+
+        Raises:
+            CheckpointError: a chunk is missing, damaged, or another one.
+        """
+        arrays = self.read()
+        try:
+            content = structure.decode(self.structure, arrays)
+            return {"position": content["position"], "info": content["info"]}
+        except Exception as error:
+            raise CheckpointError(f"{self.path} is not a store of draws: {error}") from error
+
+    def _read(self, number: int, draws: int) -> np.ndarray:
+        array = self.arrays[number]
+        found = None
+        for index in array.indices(0, draws):
+            chunk, begin = self._chunk(number, index), index * array.size
+            if found is None:  # after the first chunk is there, so that nonsense takes no memory
+                found = np.empty((array.chunk[0], draws, *array.inner), array.stored)
+            found[:, begin : begin + array.size] = chunk[:, : draws - begin]
+        if found is None:
+            found = np.empty((array.chunk[0], draws, *array.inner), array.stored)
+        return found.astype(array.dtype, copy=False)
+
+    def _chunk(self, number: int, index: int) -> np.ndarray:
+        """A chunk with the draws that are counted, checked."""
+        array, counted = self.arrays[number], self.log.chunks.get((number, index))
+        if counted is not None and counted[0] < min(array.size, self.draws - index * array.size):
+            counted = None
+        return array.read(index, counted)
+
+    def _commit(self, draws: int, written: Chunks) -> None:
+        """Count so many draws. The arrays are never shorter than the log says."""
+        if draws > self.draws:
+            self._describe(draws)
+        self.log.append(draws, written)
+        if draws <= self.draws:
+            self._describe(draws)
+        self.description["attributes"] |= {"draws": draws, "commit": self.log.number}
+        known = self.description["consolidated_metadata"]["metadata"]
+        known |= {array.name: array.description for array in self.arrays}
+        disk.write(self.path / DESCRIPTION, zarr_files.rendered(self.description, ""))
         self.draws = draws
 
-    def _flush_to_disk(self, name: str, array: Any, first: int, end: int) -> None:
-        """Wait until the chunks of these draws are on the disk."""
-        size, rest = array.chunks[1], (0,) * (array.ndim - 2)
-        for k in range(first // size, -(-end // size)):
-            file = self.path / name / array.metadata.encode_chunk_key((0, k, *rest))
-            descriptor = os.open(file, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    def _describe(self, draws: int) -> None:
+        disk.sync(set().union(*(array.put(draws) for array in self.arrays)))
 
 
-def create(path: str | Path, row: PyTree) -> DrawStore:
-    """Make the folder for draws like `row`, which is (collected, info) of all chains."""
-    import zarr
-    from zarr.codecs import Crc32cCodec
+def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) -> DrawStore:
+    """Make the folder for draws like `row`, which is (collected, info) of all chains.
 
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.new")
+    Args:
+        path: the folder.
+        row: leaves of shape (chains, ...).
+        dims: {variable: names of its axes after chain and draw}, optional.
+        coords: {axis: labels}, optional.
+    """
+    path, axes = Path(path), {f"posterior/{name}": of for name, of in (dims or {}).items()}
+    beside = path.with_name(disk.BESIDE.format(path.name))
     shutil.rmtree(beside, ignore_errors=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    group = zarr.create_group(beside)
+    folders = disk.make_folder(beside)
     leaves: list[np.ndarray] = [np.asarray(x) for x in jax.tree.leaves(row)]
     collected, info = jax.tree.unflatten(jax.tree.structure(row), leaves)
-    content = {"position": tree.thaw(collected), "info": info}
     encoded: list[np.ndarray] = []
-    structure = npz.encode(content, encoded)
-    names = _names(collected, info)
+    content = {"position": tree.thaw(collected), "info": tree.thaw(info)}
+    encoding = structure.encode(content, encoded)
     order = [next(k for k, y in enumerate(encoded) if y is x) for x in leaves]
+    names = _names(collected, info)
+    described = {
+        group: zarr_files.group_description({})
+        for group in sorted({name.partition("/")[0] for name in names})
+    }
     for name, leaf in zip(names, leaves, strict=True):
-        bytes_a_draw = max(1, leaf.nbytes)
-        group.create_array(
-            name,
-            shape=(leaf.shape[0], 0, *leaf.shape[1:]),
-            chunks=(leaf.shape[0], max(1, min(MOST_DRAWS, CHUNK_BYTES // bytes_a_draw)))
-            + tuple(max(1, n) for n in leaf.shape[1:]),
-            dtype=leaf.dtype,
-            compressors=Crc32cCodec(),
-            dimension_names=("chain", "draw", *_axes(name, leaf.ndim - 1)),
-        )
-    group.attrs.update({
-        "format": FORMAT, "draws": 0, "names": json.dumps(names),
-        "structure": json.dumps(_renumbered(structure, order)),
+        described[name] = zarr_files.array_description(name, leaf, axes.get(name))
+    labels = {f"posterior/{axis}": [str(x) for x in of] for axis, of in (coords or {}).items()}
+    described |= {name: zarr_files.label_description(name, of) for name, of in labels.items()}
+    whole = zarr_files.group_description({
+        "format": FORMAT, "identity": secrets.token_hex(8), "draws": 0, "commit": 0, "names": names,
+        "dtypes": [leaf.dtype.name for leaf in leaves],
+        "structure": json.dumps(_renumbered(encoding, order)), "labels": list(labels),
     })  # fmt: skip
+    for name, description in described.items():
+        folders |= disk.put(beside / name / DESCRIPTION, zarr_files.rendered(description, name))
+    for name, of in labels.items():
+        folders |= disk.put(
+            beside / name / "c" / "0", *zarr_files.with_checksum(zarr_files.texts_as_bytes(of))
+        )
+    # With it, readers need not look for the arrays, and don't stumble over the log.
+    whole["consolidated_metadata"] = {
+        "kind": "inline", "must_understand": False, "metadata": described
+    }  # fmt: skip
+    folders |= disk.put(beside / LOG, first_commit())
+    folders |= disk.put(beside / DESCRIPTION, zarr_files.rendered(whole, ""))
+    disk.sync(folders)
     os.replace(beside, path)
-    return DrawStore(path, writable=True)
+    disk.sync({path.parent})
+    return DrawStore(path)
 
 
 def _names(collected: PyTree, info: PyTree) -> list[str]:
@@ -162,8 +258,8 @@ def _names(collected: PyTree, info: PyTree) -> list[str]:
     names: list[str] = []
     for group, part in (("posterior", collected), ("sample_stats", info)):
         for path, _ in jax.tree_util.tree_leaves_with_path(part):
-            name = (tree.path_name(path) or "position").replace("/", "_")
-            full = f"{group}/{name}"
+            name = re.sub(r"[^\w.-]", "_", tree.path_name(path) or "position")
+            full = f"{group}/{'_' if name[0] in '._' else ''}{name}"
             names.append(full if full not in names else f"{full}_{len(names)}")
     return names
 
@@ -177,10 +273,6 @@ def _renumbered(node: Any, order: list[int]) -> Any:
     if isinstance(node, list):
         return [_renumbered(value, order) for value in node]
     return node
-
-
-def _axes(name: str, count: int) -> list[str]:
-    return [f"{name.rpartition('/')[2]}_dim_{k}" for k in range(count)]
 
 
 def name_of(process: int, first: int, end: int, num_chains: int) -> str:
@@ -199,7 +291,7 @@ def read(path: str | Path) -> dict[str, Any]:
         (found, one) for one in folder.glob("process-*") if (found := NAME.fullmatch(one.name))
     ]
     if not parts:
-        return DrawStore(folder).read()
+        return _read_one(folder)[1]
     # Processes that share the data of a chain have the same draws of it.
     places = {(int(found[2]), int(found[3])): one for found, one in parts}
     chains = max(int(found[4]) for found, _ in parts)
@@ -209,102 +301,37 @@ def read(path: str | Path) -> dict[str, Any]:
             f"{folder} has no draws of the chains {sorted(missing)} of {chains}. Copy the folders "
             "process-* of the other processes into it, from the hosts that they ran on."
         )
-    stores = [DrawStore(places[place]) for place in sorted(places)]
-    draws = min(store.draws for store in stores)
-    return jax.tree.map(lambda *x: _joined(draws, *x), *(store.read() for store in stores))
+    stores = [_read_one(places[place]) for place in sorted(places)]
+    draws = min(draws for draws, _ in stores)
+    return jax.tree.map(lambda *x: _joined(draws, *x), *(content for _, content in stores))
+
+
+def _read_one(folder: Path) -> tuple[int, dict[str, Any]]:
+    """The draws in the folder of one process and their number.
+
+    Where a run goes back to its last checkpoint meanwhile, chunks change: then they are read anew.
+    """
+    for left in reversed(range(PATIENCE)):
+        before = _stamp(folder)
+        try:
+            store = DrawStore(folder)
+            return store.draws, store.content()
+        except CheckpointError:
+            if not left or _stamp(folder) == before:
+                raise
+    raise AssertionError
+
+
+def _stamp(folder: Path) -> tuple[int, int] | None:
+    """What changes with the log."""
+    try:
+        found = (folder / LOG).stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _joined(draws: int, *parts: Any) -> Any:
     if not isinstance(parts[0], np.ndarray):
         return parts[0]
     return np.concatenate([part[:, :draws] for part in parts])
-
-
-class DrawBuffer:
-    """The draws so far.
-
-    Args:
-        where: the run lives, which has the buffer.
-        row: (collected, info) of one draw of this process's chains, leaves of shape (chains, ...).
-        num_draws: how many there will be.
-        store: where they go, or None to keep them in memory.
-
-    Attributes:
-        buffer: leaves (chains, rows, ...); the compiled loop fills it.
-        filled: rows of it that hold draws which are nowhere else.
-        made: draws in all.
-    """
-
-    def __init__(self, where: Place, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
-        self.where, self.row, self.store = where, row, store
-        size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
-        # A power of two, and not a small one where that is cheap, so that runs of different
-        # lengths share a compiled program.
-        cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
-        most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
-        self.capacity = 2 ** int(np.log2(most))
-        self.buffer = where.buffer(row, self.capacity)
-        self.filled = 0
-        self.made = 0 if store is None else store.draws
-        in_memory = store is None and num_draws > self.capacity
-        self.host = None
-        if in_memory:
-            empty = lambda x: np.empty((x.shape[0], num_draws, *x.shape[1:]), x.dtype)  # noqa: E731
-            self.host = jax.tree.map(empty, row)
-
-    @property
-    def room(self) -> int:
-        """Rows of the buffer that are free."""
-        return self.capacity - self.filled
-
-    def add(self, count: int) -> None:
-        """Count rows that have been written into the buffer."""
-        self.filled += count
-        self.made += count
-
-    def flush(self) -> None:
-        """Bring the buffer's rows to the host's memory or to the store.
-
-        Where the store can't be written they stay in the buffer.
-        """
-        if not self.filled or (self.store is None and self.host is None):
-            return
-        rows = self._left()
-        if self.store is not None:
-            self.store.append(rows)
-        else:
-            begin = self.made - self.filled
-            jax.tree.map(lambda h, new: _put(h, begin, new), self.host, rows)
-        self.buffer, self.filled = self.where.buffer(self.row, self.capacity), 0
-
-    def drawn(self) -> tuple[PyTree, PyTree]:
-        """What `collect` made of the positions, and the Info, of all draws.
-
-        Draws that could not be written to the store are among them.
-        """
-        left = self._left()
-        if self.store is not None:
-            content = self.store.read()
-            stored = (content["position"], content["info"])
-            if not self.filled:
-                return stored
-            position, info = left
-            return jax.tree.map(_appended, stored, (tree.thaw(position), info))
-        if self.host is not None:
-            self.flush()
-            left = jax.tree.map(lambda x: x[:, : self.made], self.host)
-        position, info = left
-        return tree.thaw(position), info
-
-    def _left(self) -> PyTree:
-        """The buffer's rows on the host."""
-        mine = self.where.mine(self.buffer)
-        return jax.tree.map(lambda x: np.asarray(x)[:, : self.filled], mine)
-
-
-def _put(host: np.ndarray, begin: int, new: np.ndarray) -> None:
-    host[:, begin : begin + new.shape[1]] = new
-
-
-def _appended(stored: Any, new: Any) -> Any:
-    return np.concatenate([stored, new], axis=1) if isinstance(stored, np.ndarray) else stored

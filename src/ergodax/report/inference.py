@@ -100,14 +100,15 @@ def facts(fit: Fit) -> dict[str, Any]:
 
 
 def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
-    """Write draws.nc, summary.csv, account.txt, facts.json and report.html."""
+    """Write draws.zarr, summary.csv, account.txt, facts.json and report.html."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = {"draws": "draws.nc", "summary": "summary.csv", "account": "account.txt",
+    names = {"draws": "draws.zarr", "summary": "summary.csv", "account": "account.txt",
              "facts": "facts.json", "report": "report.html"}  # fmt: skip
     paths = {key: folder / name for key, name in names.items()}
     columns = fit.model.names[: len(fit.model.columns)]
-    tree = fit.result.samples.to_arviz(dims={"coefficient": ["column"]}, coords={"column": columns})
-    tree.to_netcdf(paths["draws"], engine="h5netcdf")
+    fit.result.samples.save(
+        paths["draws"], dims={"coefficient": ["column"]}, coords={"column": columns}
+    )
     fit.result.table.to_csv(paths["summary"])
     lines = [str(fit.result), ERROR, *fit.model.meaning, *compared(fit)]
     paths["account"].write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -31,7 +31,7 @@ def test_make_run(tmp_path):
         assert word in done.stdout
     assert "sampling" not in done.stderr, "no progress bar where nobody looks"
     written = {path.name for path in (tmp_path / "runs" / "digits").iterdir()}
-    assert written == {"draws.nc", "summary.csv", "account.txt", "facts.json", "report.html"}
+    assert written == {"draws.zarr", "summary.csv", "account.txt", "facts.json", "report.html"}
     facts = json.loads((tmp_path / "runs" / "digits" / "facts.json").read_text())
     # 55 components: the rms is what Monte Carlo errors make it, and the accuracy asked for.
     assert facts["comparison"]["mean_difference_rms"] < 0.05

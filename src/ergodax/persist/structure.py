@@ -1,15 +1,13 @@
-"""Trees of arrays in one .npz file, without pickle.
+"""The structure of a tree of arrays as JSON values, without pickle.
 
-The arrays are stored under numbers; a JSON text beside them holds the structure: dicts,
-lists, tuples, None, plain values, and modules of this library by name. Loading imports
-nothing but those. Classes of other libraries are stored as dicts of their fields.
+It holds dicts, lists, tuples, None, plain values, and modules of this library by name; arrays stand
+in it by their number. Decoding imports nothing but those modules. Classes of other libraries are
+dicts of their fields.
 """
 
 import dataclasses
 import importlib
-import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,45 +16,12 @@ import numpy as np
 
 from ergodax import tree
 
-FORMAT = "ergodax-samples-1"
-
-
-def save(path: str | Path, content: dict[str, Any]) -> Path:
-    """Write a tree; return the path, to which .npz is added where there is no such suffix."""
-    target = Path(path)
-    if target.suffix != ".npz":
-        target = target.with_name(target.name + ".npz")
-    arrays: list[np.ndarray] = []
-    structure = {"format": FORMAT, "tree": encode(content, arrays)}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    named = {f"array_{k}": array for k, array in enumerate(arrays)}
-    np.savez(target, structure=np.array(json.dumps(structure)), **named)  # pyright: ignore
-    return target
-
-
-def load(path: str | Path) -> dict[str, Any]:
-    """Read what `save` wrote.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a file, or a damaged one.
-    """
-    with open(path, "rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                structure = json.loads(str(archive["structure"]))
-                if structure.get("format") != FORMAT:
-                    raise ValueError(f"its format is {structure.get('format')!r}, not {FORMAT!r}")
-                return decode(structure["tree"], archive)
-        # A damaged or hostile file can fail in the zip, the array, the text or the structure.
-        except Exception as error:
-            raise ValueError(f"{path} is not a file written by Samples.save: {error}") from error
-
 
 def encode(node: Any, arrays: list[np.ndarray]) -> Any:
     """The structure of a tree as JSON values; its arrays are appended to `arrays`."""
     if isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
-        return {"key": encode(jax.random.key_data(node), arrays)}
+        data = encode(jax.random.key_data(node), arrays)
+        return {"key": data, "implementation": str(jax.random.key_impl(node))}
     if isinstance(node, jax.Array | np.ndarray | np.generic):
         arrays.append(np.asarray(node))
         return {"array": len(arrays) - 1}
@@ -84,32 +49,29 @@ def encode(node: Any, arrays: list[np.ndarray]) -> Any:
     }
 
 
-def decode(node: dict[str, Any], archive: Mapping[str, np.ndarray]) -> Any:
-    """The tree of a structure that `encode` made, with its arrays by "array_0", "array_1", ...
+def decode(node: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
+    """The tree of a structure that `encode` made, with its arrays.
 
     Raises:
         ValueError: not a structure.
     """
     match node:
         case {"array": index}:
-            found = archive[f"array_{index}"]
-            if not isinstance(found, np.ndarray):  # NumPy hands out raw what begins like none
-                raise ValueError(f"array {index} is damaged")
-            return found
-        case {"key": data}:
-            return jax.random.wrap_key_data(decode(data, archive))
+            return arrays[index]
+        case {"key": data, "implementation": str(name)}:
+            return jax.random.wrap_key_data(decode(data, arrays), impl=name)
         case {"value": value}:
             return value
         case {"dict": items}:
-            return {key: decode(value, archive) for key, value in items}
+            return {key: decode(value, arrays) for key, value in items}
         case {"list": items}:
-            return [decode(value, archive) for value in items]
+            return [decode(value, arrays) for value in items]
         case {"tuple": items}:
-            return tuple(decode(value, archive) for value in items)
+            return tuple(decode(value, arrays) for value in items)
         case {"module": None, "fields": fields}:
-            return {name: decode(value, archive) for name, value in fields}
+            return {name: decode(value, arrays) for name, value in fields}
         case {"module": str(name), "fields": fields}:
-            return _module(name, {key: decode(value, archive) for key, value in fields})
+            return _module(name, {key: decode(value, arrays) for key, value in fields})
     raise ValueError(f"unknown node {sorted(node)}")
 
 

@@ -1,0 +1,109 @@
+"""Runs whose draws or keys are of unusual kinds are resumed to the same bits."""
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax.persist import checkpoint
+
+KEY = jax.random.key(5)
+X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+POSTERIOR = ex.Posterior(
+    lambda w: -0.5 * jnp.sum(w**2), lambda w, x: -0.5 * jnp.sum((x - w) ** 2), X
+)
+GRADIENT = ex.Minibatch(POSTERIOR, 5)
+SUM_OF_SQUARES = ex.FullGradient(ex.Target(lambda p: 0.5 * jnp.sum(p["a"] ** 2)))
+START = jnp.zeros(2, jnp.float32)
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "cyclical": (ex.cyclical(ex.sgld, GRADIENT, 1e-4, period=4000), {}),
+    "replica exchange": (ex.replica_exchange(ex.sgld, GRADIENT, 1e-4, swap_every=12), {"thin": 5}),
+    "an event that does not happen": (
+        ex.sgld(GRADIENT, 1e-4), {"collect": lambda w: {"rare": jnp.any(w > 10)}}
+    ),
+    "nothing": (ex.sgld(GRADIENT, 1e-4), {"collect": lambda w: {"w": w, "none": w[:0]}}),
+    "a leaf of size zero": (
+        ex.sgld(SUM_OF_SQUARES, 1e-2),
+        {"position": {"a": START, "b": jnp.zeros((0, 3), jnp.float32)}},
+    ),
+    "half precision": (
+        ex.sgld(GRADIENT, 1e-4), {"collect": lambda w: {"w": w.astype(jnp.bfloat16)}}
+    ),
+    "keys of another kind": (ex.sgld(GRADIENT, 1e-4), {"key": jax.random.key(0, impl="rbg")}),
+    "a key in the state": (
+        ex.sgld(ex.Minibatch(POSTERIOR, 5, batching=ex.data.ShuffledEpochs()), 1e-4),
+        {"key": jax.random.key(0, impl="unsafe_rbg")},
+    ),
+}  # fmt: skip
+
+
+def sample(kernel, steps, **more):
+    options: dict[str, Any] = dict(position=START, key=KEY, num_chains=2, progress=False) | more
+    return ex.sample(kernel, num_steps=steps, **options)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_is_resumed_to_the_same_bits(name, tmp_path):
+    kernel, options = RUNS[name]
+    whole = sample(kernel, 150, **options)
+    sample(kernel, 70, checkpoint=ex.Checkpoint(tmp_path / "run"), **options)
+    again = ex.Checkpoint(tmp_path / "run", resume=True)
+    resumed = sample(kernel, 150, checkpoint=again, **options)
+    stored = ex.Samples.load(tmp_path / "run" / "draws.zarr")
+    saved = ex.Samples.load(resumed.save(tmp_path / "saved"))
+    for found in (resumed, saved):
+        same((found.position, found.info, found.final_state), whole)
+    same((stored.position, stored.info), (whole.position, whole.info))
+
+
+def same(found, whole):
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(whole), strict=True):
+        assert x.dtype == y.dtype and x.shape == y.shape
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_a_key_of_another_implementation_is_refused(tmp_path):
+    """Where its data are of the same shape."""
+    path = checkpoint.save(tmp_path / "c", {"key": jax.random.key(0, impl="rbg")}, {})
+    like = {"key": jax.random.key(0, impl="unsafe_rbg")}
+    with pytest.raises(ex.CheckpointError, match="a key of rbg, but this run needs one of unsafe"):
+        checkpoint.load(path, like)
+
+
+KERNEL = ex.sgld(GRADIENT, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"done": 40}, {"done": -1000}, {"made": 3}, {"made": 1000}, {"made": -5}, {"done": 2**40},
+        {"done": "70"}, {"done": None}, {"done": True}, {"made": 10.0}, {"fingerprint": 3},
+        {"fingerprint": {}}, {"store": "another"}, {"store": None}, {"done": 75, "made": 15},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_counts_that_contradict_each_other_are_refused(tmp_path, change):
+    options = dict(thin=5, burn_in=20)
+    sample(KERNEL, 50, checkpoint=ex.Checkpoint(tmp_path / "run"), **options)
+    rewritten(tmp_path / "run" / "checkpoint", change)
+    again = ex.Checkpoint(tmp_path / "run", resume=True)
+    with pytest.raises(ex.CheckpointError):
+        sample(KERNEL, 100, checkpoint=again, **options)
+
+
+def rewritten(path, change):
+    """The same checkpoint, with other facts and the right checksum."""
+    body = path.read_bytes()[len(checkpoint.MAGIC) + checkpoint.DIGEST :]
+    length = int.from_bytes(body[:8], "big")
+    header = json.loads(body[8 : 8 + length])
+    header["facts"] |= change
+    text = json.dumps(header).encode()
+    body = len(text).to_bytes(8, "big") + text + body[8 + length :]
+    digest = checkpoint.hashlib.sha256(body).hexdigest().encode()
+    path.write_bytes(checkpoint.MAGIC + digest + body)
