@@ -302,3 +302,11 @@ def test_a_divergence_keeps_the_draws_before_it(tmp_path):
     drawn = caught.value.samples.position["w"]
     np.testing.assert_array_equal(drawn[0, :, 0], 5 + 3 * np.arange(1, 9))
     same(drawn, ex.Samples.load(tmp_path / "draws").position["w"])
+
+
+def test_other_surroundings_are_told(tmp_path, monkeypatch):
+    """Flags of the compiler, another number of devices: the law stays, the last bits may not."""
+    sample(minibatch(), 10, checkpoint=kept(tmp_path / "run"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    with pytest.warns(UserWarning, match="XLA_FLAGS .not set then, --xla.* from step"):
+        sample(minibatch(), 20, checkpoint=kept(tmp_path / "run", resume=True), mesh=ex.mesh())

@@ -31,7 +31,7 @@ from ergodax.errors import (
 )
 from ergodax.persist.checkpoint import Checkpointer
 from ergodax.persist.draw_buffer import DrawBuffer
-from ergodax.persist.fingerprint import compare, fingerprint
+from ergodax.persist.fingerprint import compare, fingerprint, surroundings, warn_of_rounding
 
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
     "the gradient's noise is more than the sampler injects, so compensating it would need a "
@@ -79,6 +79,7 @@ class Run:
         self.done = 0  # steps of each chain, burn-in included
         self.clock = Clock(min(SECONDS_TO_A_CHUNK, checkpointer.every))
         self.identity: dict[str, str] = {}
+        self.surroundings = surroundings(where.mesh)
         if checkpointer.file is not None or self.processes.count > 1:
             counts = {"thin": plan.thin, "burn_in": plan.burn_in}
             counts |= {"first step": first} if first else {}
@@ -95,7 +96,9 @@ class Run:
             checkpointer.settle(self.processes.common)
         with self.processes.together():
             if checkpointer.resumes:
-                compare(self.identity, checkpointer.facts()["fingerprint"], checkpointer.file)
+                facts = checkpointer.facts()
+                compare(self.identity, facts["fingerprint"], checkpointer.file)
+                warn_of_rounding(self.surroundings, facts["surroundings"], facts["done"])
             self.prefetch = Prefetch(where, states)
             self.states = detach(states)[1]
             self.draws = DrawBuffer(where, row, plan.num_draws, checkpointer.open(row))
@@ -291,7 +294,9 @@ class Run:
             self.draws.flush()
             if state:
                 mine = self.where.mine(self.states)
-                self.checkpointer.write(mine, self.done, self.draws.made, self.identity)
+                self.checkpointer.write(
+                    mine, self.done, self.draws.made, self.identity, self.surroundings
+                )
         except OSError as error:
             raise StorageError(
                 f"the run could not be saved at step {self.done}: {error}. Make room, or give back "

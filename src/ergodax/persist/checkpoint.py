@@ -391,13 +391,20 @@ class Checkpointer:
             )
         return found
 
-    def write(self, states: PyTree, done: int, made: int, identity: dict[str, str]) -> None:
+    def write(
+        self,
+        states: PyTree,
+        done: int,
+        made: int,
+        identity: dict[str, str],
+        surroundings: dict[str, str],
+    ) -> None:
         """Write the checkpoint, where there is to be one."""
         self.saved = time.monotonic()
         if self.file is not None:
             disk.sync(disk.make_folder(self.file.parent))
             facts = {"done": done, "made": made, "fingerprint": identity, "store": self.store}
-            facts["jax"] = jax.__version__
+            facts["surroundings"] = surroundings
             save(self.file, states, facts)
 
     def load(self, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -433,7 +440,7 @@ def _facts(path: Path) -> dict[str, Any]:
         CheckpointError: damaged, or they are not those of a run.
     """
     facts = read(path)[0]
-    wanted = {"done": int, "made": int, "fingerprint": dict, "store": str}
+    wanted = {"done": int, "made": int, "fingerprint": dict, "store": str, "surroundings": dict}
     wrong = [name for name, kind in wanted.items() if type(facts.get(name)) is not kind]
     if wrong:
         raise CheckpointError(

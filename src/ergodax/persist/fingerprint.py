@@ -1,7 +1,10 @@
 """What a run is, in short texts by name, so that it is not resumed as another one."""
 
 import hashlib
+import os
+import platform
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from ergodax import tree
@@ -80,6 +84,36 @@ def compare(now: dict[str, str], then: dict[str, str], where: Path | None) -> No
         raise CheckpointError(
             f"the run in {where} can't be resumed by this one, since these have changed: {shown}"
             f"{more}. Restore them, or choose another folder for a new run."
+        )
+
+
+def surroundings(mesh: Mesh | None) -> dict[str, str]:
+    """What the last bits of the draws depend on, and their law does not."""
+    device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    words = ("ERGODAX_OPTIMISATION", "ERGODAX_FUSED_NUMBERS", "ERGODAX_WIDE_PRODUCT", "XLA_FLAGS")
+    return {
+        "the version of JAX": jax.__version__,
+        "the device": f"{device.device_kind}, {platform.machine()}",
+        "the mesh": "none" if mesh is None else str(dict(mesh.shape)),
+        "jax_default_matmul_precision": str(jax.config.jax_default_matmul_precision),
+    } | {name: os.environ.get(name, "not set") for name in words}
+
+
+def warn_of_rounding(now: dict[str, str], then: dict[str, str], step: int) -> None:
+    """Say that a run goes on in other surroundings than those it was begun in.
+
+    Args:
+        now: the surroundings.
+        then: those of the checkpoint.
+        step: the next one.
+    """
+    changed = [f"{name} ({then.get(name)} then, {now[name]} now)" for name in now]
+    changed = [text for text, name in zip(changed, now, strict=True) if then.get(name) != now[name]]
+    if changed:
+        warnings.warn(
+            f"{'; '.join(changed)}: from step {step} on the draws may differ, by rounding, from "
+            "those of a run that was not interrupted. Their law is the same.",
+            stacklevel=2,
         )
 
 
