@@ -148,10 +148,10 @@ class Kernel(Identified):
 class _Method:
     """A function in a kernel's class; from an instance it is had as a `_Bound`."""
 
-    def __init__(self, function: Callable, bound: type["_Bound"]) -> None:
+    def __init__(self, function: Callable[..., Any], bound: type["_Bound"]) -> None:
         self.function, self.bound = function, bound
 
-    def __get__(self, kernel: Kernel | None, owner: type | None = None) -> Callable:
+    def __get__(self, kernel: Kernel | None, owner: type | None = None) -> Callable[..., Any]:
         return self.function if kernel is None else self.bound(kernel, self.function)
 
 
@@ -162,7 +162,7 @@ class _Bound(eqx.Module):
     """
 
     kernel: Any
-    function: Callable = eqx.field(static=True)
+    function: Callable[..., Any] = eqx.field(static=True)
 
     @abc.abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -227,7 +227,7 @@ def with_batch(kernel: Any, batch: PyTree) -> Any:
     return structure.unflatten([part.given(batch) if takes(part) else part for part in parts])
 
 
-def _key_and_position(given: tuple, key: Any, position: PyTree) -> tuple[Any, PyTree]:
+def _key_and_position(given: tuple[Any, ...], key: Any, position: PyTree) -> tuple[Any, PyTree]:
     """What was meant by init(key, position), init(position) and init(position, key=key)."""
     given = given[:1] if len(given) == 2 and given[1] is None else given
     names = [name for name, value in (("key", key), ("position", position)) if value is not None]

@@ -141,7 +141,7 @@ def accumulate(
     return Accumulating(check_kernel(kernel), accumulators, after, every, function)
 
 
-def _in_structure(unravel: Callable, values: np.ndarray) -> Any:
+def _in_structure(unravel: Callable[..., Any], values: np.ndarray) -> Any:
     """Arrays of shape (d, ...) as a tree like the position, further axes last."""
     flat = np.moveaxis(values.reshape(values.shape[0], -1), 1, 0)
     parts = [jax.tree.map(np.asarray, tree.thaw(unravel(jnp.asarray(row)))) for row in flat]

@@ -186,7 +186,7 @@ def from_blackjax(
 
 
 @contextlib.contextmanager
-def _as_blackjax_computes() -> Iterator[None]:
+def _as_blackjax_computes() -> Generator[None]:
     """JAX's usual promotion of types and ranks, which BlackJAX relies on."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield

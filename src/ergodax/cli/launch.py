@@ -74,7 +74,7 @@ def launch(
 def _run_once(command: list[str], processes: int, output: int | None) -> tuple[int, int, bool]:
     """The first process that failed, its status (0: none did), and whether we were told to stop."""
     address = f"127.0.0.1:{_free_port()}"
-    running: list[subprocess.Popen] = []
+    running: list[subprocess.Popen[bytes]] = []
     with _noted() as came:
         try:
             for number in range(processes):
@@ -93,7 +93,7 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
 
 
 @contextlib.contextmanager
-def _noted() -> Iterator[list[int]]:
+def _noted() -> Generator[list[int]]:
     """While active, signals to stop are noted in a list."""
     came: list[int] = []
     both = signal.SIGINT, signal.SIGTERM
@@ -105,7 +105,7 @@ def _noted() -> Iterator[list[int]]:
             signal.signal(one, handler)
 
 
-def _watch(running: list[subprocess.Popen], came: list[int]) -> tuple[int, int]:
+def _watch(running: list[subprocess.Popen[bytes]], came: list[int]) -> tuple[int, int]:
     """Wait until one fails or all end; told to stop, they end of themselves, after one chunk."""
     handed_on = 0
     while True:
@@ -120,7 +120,7 @@ def _watch(running: list[subprocess.Popen], came: list[int]) -> tuple[int, int]:
         time.sleep(POLL)
 
 
-def _end(running: list[subprocess.Popen]) -> None:
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
     for process in running:
         if process.poll() is None:
             process.terminate()

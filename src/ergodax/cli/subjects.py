@@ -53,7 +53,7 @@ OF_SAMPLERS = {
 Sampler = Callable[[Any, float, float], Any]  # (gradient, step size, temperature) -> kernel
 
 
-def _sampler(make: Callable, *more: Any, **options: Any) -> Sampler:
+def _sampler(make: Callable[..., Any], *more: Any, **options: Any) -> Sampler:
     return lambda g, h, t: make(g, h, *more, temperature=t, **options)
 
 
@@ -209,7 +209,7 @@ def _known(table: Mapping[str, Any], name: str, kind: str) -> Any:
     return table[name]
 
 
-def _needed(function: Callable, text: str, most: tuple[str, ...]) -> int:
+def _needed(function: Callable[..., Any], text: str, most: tuple[str, ...]) -> int:
     """How many arguments a function must be given, of those in `most`."""
     given = inspect.signature(function).parameters.values()
     places = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

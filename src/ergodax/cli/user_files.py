@@ -46,7 +46,7 @@ def load(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def blaming() -> Iterator[None]:
+def blaming() -> Generator[None]:
     """While active, an exception that passed through a user's file says through which line.
 
     Raises:

@@ -105,7 +105,7 @@ def _darken(
     count = how_many(bright < n)
     uniforms = jax.random.uniform(key, bright.shape, probability.dtype)
 
-    def one(carry: tuple) -> tuple:
+    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         done, rows, sound = carry
         block, u = (lax.dynamic_slice(x, (done,), (BLOCK,)) for x in (rows, uniforms))
         gap, holds = excess(position, block)
@@ -128,7 +128,7 @@ def _brighten(
     """Dark rows that go bright, how many, how many were looked at, whether all bounds held."""
     n = excess.posterior.num_data
 
-    def one(carry: tuple) -> tuple:
+    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         key, passed, come, arrivals, looked, sound = carry
         key, key_gaps, key_test = jax.random.split(key, 3)
         passed, rows = successes(key_gaps, passed, probability, n)
@@ -240,7 +240,7 @@ def energy_given(excess: Excess, bright: Int[Array, " places"], position: PyTree
         gap = jnp.where(real, gap, 1.0)
         return -jnp.sum(jnp.where(real, gap + jnp.log(-jnp.expm1(-gap)), 0.0))
 
-    def one(carry: tuple) -> tuple:
+    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         done, value, gradient = carry
         rows = lax.dynamic_slice(bright, (done,), (BLOCK,))
         more, slope = jax.value_and_grad(of_block)(position, rows)

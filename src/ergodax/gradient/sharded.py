@@ -117,7 +117,9 @@ class Stratified(GradientEstimator):
             "shard of the data. Try the ex.Minibatch that it was made from."
         )
 
-    def _of_batch(self, expansion: Expansion | None, position: PyTree, batch: PyTree) -> tuple:
+    def _of_batch(
+        self, expansion: Expansion | None, position: PyTree, batch: PyTree
+    ) -> tuple[Any, ...]:
         """What the batch has to tell of the log-likelihood, summed over it, and its gradient."""
         if expansion is not None:
             return expansion.remainder(self.model, position, batch)

@@ -109,7 +109,7 @@ def fixed_point(
         _, change, count = carry
         return (change > tolerance) & (count < max_iterations)
 
-    def iterate(carry: tuple[PyTree, Float[Array, ""], Int[Array, ""]]) -> tuple:
+    def iterate(carry: tuple[PyTree, Float[Array, ""], Int[Array, ""]]) -> tuple[Any, ...]:
         y, _, count = carry
         new = function(y)
         return new, _distance(new, y, start), count + 1

@@ -134,7 +134,7 @@ def leapfrog(
     Stable for h^2 lambda_max(M^-1 Hessian) < 4; a gradient a step.
     """
 
-    def one(_: Any, carry: tuple) -> tuple:
+    def one(_: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         x, r, (_, gradient) = carry
         r = flows.kick(r, gradient, 0.5 * step_size)
         x = flows.drift(x, r, mass, step_size)
@@ -163,7 +163,7 @@ def nested_leapfrog(
     """
     inner = step_size / num_inner_steps
 
-    def one(_: Any, carry: tuple) -> tuple:
+    def one(_: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         x, r, (slowly, quickly) = carry
         r = flows.kick(r, slowly[1], 0.5 * step_size)
         x, r, quickly = leapfrog(fast, x, r, quickly, mass, inner, num_inner_steps)

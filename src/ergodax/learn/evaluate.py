@@ -94,7 +94,7 @@ def _observed(predicted: float, happened: np.ndarray) -> dict[str, int | float]:
     }  # fmt: skip
 
 
-def _mean_and_sd(name: str, values: list) -> dict[str, float]:
+def _mean_and_sd(name: str, values: list[Any]) -> dict[str, float]:
     return {name: float(np.mean(values)), f"{name}_sd": float(np.std(values, ddof=1))}
 
 

@@ -102,14 +102,14 @@ def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
     return Network(tree.hide(rest), inputs, batched), parameters
 
 
-def _inputs(path: tuple, leaf: Any) -> int:
+def _inputs(path: tuple[Any, ...], leaf: Any) -> int:
     """Equinox keeps outputs first; a bias has the outputs' axis alone, or further axes of one."""
     if tree.path_name(path).rpartition(".")[2] == "bias":
         return 1
     return math.prod(leaf.shape[1:])
 
 
-def _flax(module: Any, batched: bool) -> tuple[Network, dict]:
+def _flax(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
     from flax import nnx
 
     known = {}
@@ -131,7 +131,7 @@ def _flax(module: Any, batched: bool) -> tuple[Network, dict]:
     return Network(rest, inputs, batched, graph), pure
 
 
-def _flax_inputs(path: tuple, value: Any) -> int:
+def _flax_inputs(path: tuple[Any, ...], value: Any) -> int:
     """Flax keeps outputs last."""
     if path[-1] in ("bias", "scale", "embedding"):
         return 1

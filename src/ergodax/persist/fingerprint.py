@@ -20,7 +20,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fingerprint(
-    kernel: Any, collect: Callable | None, keys: PyTree, states: PyTree, **counts: int
+    kernel: Any, collect: Callable[..., Any] | None, keys: PyTree, states: PyTree, **counts: int
 ) -> dict[str, str]:
     """Digests of all that the draws depend on.
 

@@ -98,7 +98,9 @@ class Recipe(eqx.Module):
         A step evaluates and differentiates D, Q and the energy several times.
         """
 
-        def items(blocks: Callable[[Variables], dict]) -> Callable[[Variables], dict]:
+        def items(
+            blocks: Callable[[Variables], dict[str, Any]],
+        ) -> Callable[[Variables], dict[str, Any]]:
             graph = traced(lambda z: list(blocks(z).items()), z)  # a dict would be sorted
             return lambda z: dict(graph(z))
 

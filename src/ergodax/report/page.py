@@ -33,7 +33,7 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> Path:
     return path
 
 
-def _shown(part: Any) -> tuple:
+def _shown(part: Any) -> tuple[Any, ...]:
     """A part as the template has it: its kind, and what that needs."""
     match part:
         case _ if hasattr(part, "columns"):

@@ -223,7 +223,7 @@ class Quantiles(Accumulator):
         return {"quantiles": heights.mean(axis=0).T}
 
 
-def _every_other(first: int, heights: Array, places: Array, behind: Array) -> tuple:
+def _every_other(first: int, heights: Array, places: Array, behind: Array) -> tuple[Any, ...]:
     """Move every other inner marker by at most one place, in each component."""
     gaps = (places[1:] - places[:-1]).astype(heights.dtype)
     slopes = (heights[1:] - heights[:-1]) / gaps

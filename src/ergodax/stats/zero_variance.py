@@ -224,7 +224,7 @@ def zero_variance(
     table = columns(draws)
     chains, length, d = table.values.shape
 
-    def improve(function: Callable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def improve(function: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         data = _data(draws, gradients, function, temperature)
         inside = _folds(chains, length, folds) if fit_on is None else [np.ones(len(data.x), bool)]
         near = None if fit_on is None else _data(*fit_on, function, temperature)
@@ -258,7 +258,7 @@ def zero_variance(
     )
 
 
-def _data(draws: Any, gradients: Any, function: Callable, temperature: float) -> Data:
+def _data(draws: Any, gradients: Any, function: Callable[..., Any], temperature: float) -> Data:
     x, slope = columns(draws).values, columns(gradients, "gradients").values
     if slope.shape != x.shape:
         raise ValueError(f"gradients must be at every draw, {x.shape}, not {slope.shape}.")

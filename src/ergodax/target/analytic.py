@@ -102,7 +102,7 @@ class DoubleWell(AnalyticTarget):
             keep = (x >= 0) & (jax.random.exponential(key_test, shape, x.dtype) >= gap)
             return x * jax.random.rademacher(key_sign, shape, x.dtype), keep
 
-        def again(carry: tuple) -> tuple:
+        def again(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             key, x, done = carry
             key, key_now = jax.random.split(key)
             fresh, keep = propose(key_now)

@@ -37,7 +37,7 @@ SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it
 FEW = 4  # draws of a run that is made for its programs only
 
 
-def in_background(function: Callable, *args: Any) -> Future:
+def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
     """Begin a thread-safe function(*args) in a thread, under the caller's settings of JAX."""
     settings = (
         jax.enable_x64(jax.config.jax_enable_x64),
@@ -100,7 +100,7 @@ def compile_rounds(
     starts: Float[Array, "chains d"],
     thin: int,
     key: PRNGKeyArray,
-) -> Future:
+) -> Future[Any]:
     """Begin to compile the program of `infer`'s rounds, by making one draw with it.
 
     Kernel and coordinates may differ from the rounds' in numbers.
@@ -128,7 +128,7 @@ class Programs:
 
     def __init__(self, num_chains: int) -> None:
         self.num_chains = num_chains
-        self.begun: dict[tuple, tuple[Future, Future]] = {}
+        self.begun: dict[tuple[Any, ...], tuple[Future[Any], Future[Any]]] = {}
 
     def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
         """Begin with the plan that much data about one mode leads to, before any measurement."""
@@ -162,7 +162,7 @@ class Programs:
         self.begun[_kind(plan)][1].exception()
 
 
-def _kind(plan: Plan) -> tuple:
+def _kind(plan: Plan) -> tuple[Any, ...]:
     """What of a plan decides which programs run."""
     return plan.name, plan.batch_size, relaxation(plan.step_size) > 1
 

@@ -41,7 +41,7 @@ class DecisionLog:
         self.decisions.append(Decision(what, chosen, why))
 
     @contextlib.contextmanager
-    def timing(self, stage: str) -> Iterator[None]:
+    def timing(self, stage: str) -> Generator[None]:
         """Add the time spent inside to a stage."""
         begin = time.perf_counter()
         try:

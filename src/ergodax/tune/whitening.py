@@ -159,7 +159,7 @@ def unflattened(position: PyTree, flat: Float[np.ndarray, " d"]) -> PyTree:
 class _Composed(eqx.Module):
     """A function of the position, and of an example where there is one, as a function of u."""
 
-    function: Callable
+    function: Callable[..., Any]
     coordinates: Coordinates
 
     def __call__(self, u: Float[Array, " d"], *example: Any) -> Any:

@@ -129,7 +129,7 @@ class Trial(eqx.Module):
         """The functions at the start, and how they change in one step and in `count`."""
         key_start, key_steps = jax.random.split(key)
 
-        def one(t: Int[Array, ""], carry: tuple) -> tuple:
+        def one(t: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
             state, first, _ = carry
             state, last = self.step(jax.random.fold_in(key_steps, t), state)
             return state, jnp.where(t == 0, last, first), last

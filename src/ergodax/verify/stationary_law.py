@@ -285,7 +285,7 @@ class DealtStep:
         return {"position": position, **auxiliary, **kept}
 
 
-def _dealing(function: Callable, *arguments: Any) -> tuple[Callable, int]:
+def _dealing(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], int]:
     """`function` with its normal numbers as a first argument, and how many it draws."""
     with tree.recorded_normals() as drawn:
         graph = jax.make_jaxpr(function)(*arguments)

@@ -57,12 +57,12 @@ class TransitionLaw(Cells):
 
 
 def transition_law(
-    drift: Callable,
-    diffusion: Callable,
+    drift: Callable[..., Any],
+    diffusion: Callable[..., Any],
     step_size: float,
     axis: Axis,
     *,
-    gradient_noise: Callable | None = None,
+    gradient_noise: Callable[..., Any] | None = None,
 ) -> TransitionLaw:
     """The law of x+ = x + h (f(x) + noise) + N(0, 2 h D(x)) with its discretisation error in h.
 

@@ -316,7 +316,7 @@ def open_corpus(
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Generator[IO[bytes]]:
     opener: Any = OPENERS.get(path.suffix, open)
     try:
         with opener(path, "rb") as file:

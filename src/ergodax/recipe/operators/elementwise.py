@@ -150,9 +150,7 @@ class Diagonal(Symmetric):
         values: a tree like the block it acts on, or a vector of the block's total size.
     """
 
-    values: PyTree = eqx.field(
-        converter=lambda v: jax.tree.map(jnp.asarray, v)
-    )
+    values: PyTree = eqx.field(converter=lambda v: jax.tree.map(jnp.asarray, v))
 
     def _like(self, x: PyTree) -> PyTree:
         # In the dtype of the block, so that a double-precision mass promotes nothing.
