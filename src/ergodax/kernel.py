@@ -177,7 +177,7 @@ class _Bound(eqx.Module):
         return self.kernel is other.kernel and self.function == other.function
 
     @property
-    def __name__(self) -> str:
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.function.__name__
 
 

@@ -8,7 +8,7 @@ kept in the tree's structure by `freeze` and given back to the user's functions 
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax

@@ -1,7 +1,7 @@
 """BlackJAX's algorithms as kernels, and kernels as BlackJAX's algorithms."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import equinox as eqx

@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import equinox as eqx
@@ -105,9 +105,9 @@ class ModelProgram(eqx.Module):
     def _by_row(self, site: dict[str, Any], trace: dict[str, Any], count: int) -> Array:
         """The log density of a site for each row of its plate, which NumPyro may have scaled."""
         with as_numpyro_computes():
-            dim = next(f.dim for f in site["cond_indep_stack"] if f.name == self.plate)
-            declared = trace[self.plate]["args"][0]
-            rows = jnp.moveaxis(density(site), dim, 0).reshape(count, -1)
+            frame = next(f for f in site["cond_indep_stack"] if f.name == self.plate)
+            declared = trace[frame.name]["args"][0]
+            rows = jnp.moveaxis(density(site), frame.dim, 0).reshape(count, -1)
             return jnp.sum(rows, axis=1) * (count / declared)
 
 

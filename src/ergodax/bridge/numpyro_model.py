@@ -1,6 +1,7 @@
 """NumPyro models as targets: unconstrained, with a likelihood for each row of the data."""
 
 # pyright: reportMissingImports=false
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -129,7 +130,7 @@ def numpyro(
         programming in NumPyro, 2019.
     """
     try:
-        import numpyro  # noqa: F401
+        importlib.import_module("numpyro")
     except ImportError as error:
         raise ImportError(
             "ergodax.bridge.numpyro needs NumPyro: pip install 'ergodax[numpyro]'."

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -84,8 +84,12 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
                     "ERGODAX_PROCESS_ID": str(number),
                 }
                 # In a session of its own, Ctrl-C reaches a process once: through us.
-                more = {"env": os.environ | own, "start_new_session": True, "stdout": output}
-                running.append(subprocess.Popen(command, **more))
+                environment = os.environ | own
+                running.append(
+                    subprocess.Popen(
+                        command, env=environment, start_new_session=True, stdout=output
+                    )
+                )
             which, status = _watch(running, came)
             return which, status, bool(came)
         finally:

@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 from typing import Any

@@ -66,7 +66,7 @@ class Flips(NamedTuple):
     """The bright rows now, how many (lost ones included), whether all bounds held, and the cost."""
 
     bright: Int[Array, " places"]
-    count: Int[Array, ""]
+    total: Int[Array, ""]
     sound: Bool[Array, ""]
     evaluations: Int[Array, ""]
 
@@ -84,8 +84,8 @@ def flip(
     come, arrivals, looked, holds = _brighten(key_bright, excess, position, bright, probability)
     n = excess.posterior.num_data
     rows = jnp.sort(jnp.concatenate([stay, come]))[: bright.size]
-    count, cost = how_many(stay < n) + arrivals, how_many(bright < n) + looked
-    return Flips(rows, count, sound & holds, cost)
+    total, cost = how_many(stay < n) + arrivals, how_many(bright < n) + looked
+    return Flips(rows, total, sound & holds, cost)
 
 
 def how_many(flags: Bool[Array, " n"]) -> Int[Array, ""]:
@@ -216,8 +216,8 @@ class Firefly(Kernel):
             (y, Estimate(end[1], end[0])),
             rise,
             step_size=h,
-            evaluations=flips.evaluations + flips.count * (self.num_leapfrog_steps + 1),
-            feasible=flips.sound & (jnp.maximum(begun, flips.count) <= self.capacity),
+            evaluations=flips.evaluations + flips.total * (self.num_leapfrog_steps + 1),
+            feasible=flips.sound & (jnp.maximum(begun, flips.total) <= self.capacity),
         )
         return State(state.position, {}, state.gradient, None, state.step), info
 

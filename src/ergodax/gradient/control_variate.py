@@ -1,6 +1,7 @@
 """Batch gradients about a centre, fixed or renewed: the noise shrinks with the distance from it."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax

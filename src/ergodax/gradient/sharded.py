@@ -1,5 +1,7 @@
 """Batches with an equal part from each shard of the data, so that devices can share a gradient."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -52,7 +52,10 @@ class Proposal(NamedTuple):
     evaluations: Int[Array, ""]
 
 
-class HamiltonianKernel(Kernel):
+Kinetic = TypeVar("Kinetic", ConstantMass, RiemannianEnergy)
+
+
+class HamiltonianKernel(Kernel, Generic[Kinetic]):
     """A fresh momentum, a trajectory, a Metropolis test: every exact Hamiltonian sampler.
 
     A subclass says what is known where a step begins, and follows its trajectory.
@@ -60,7 +63,7 @@ class HamiltonianKernel(Kernel):
 
     step_size: eqx.AbstractVar[Schedule]
     temperature: eqx.AbstractVar[Schedule]
-    kinetic: eqx.AbstractVar[ConstantMass | RiemannianEnergy]
+    kinetic: eqx.AbstractVar[Kinetic]
 
     @abc.abstractmethod
     def start(self, key: PRNGKeyArray, position: PyTree) -> Any:
@@ -68,7 +71,7 @@ class HamiltonianKernel(Kernel):
 
     @abc.abstractmethod
     def follow(
-        self, kinetic: Any, state: State, momentum: PyTree, h: Array, temperature: Array
+        self, kinetic: Kinetic, state: State, momentum: PyTree, h: Array, temperature: Array
     ) -> Proposal:
         """The trajectory from the state's position with this momentum, under `kinetic`."""
 

@@ -1,6 +1,7 @@
 """An Equinox or Flax NNX module taken apart: what is sampled, and how it is called."""
 
 # pyright: reportMissingImports=false
+import inspect
 import math
 from typing import Any
 
@@ -64,7 +65,7 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
         raise TypeError(f"module must be an Equinox or Flax NNX module, not {module!r}.")
     if isinstance(module, eqx.Module):
         network, parameters = _equinox(module, bool(batched))
-    elif any(cls.__module__.startswith("flax.nnx") for cls in type(module).__mro__):
+    elif any(cls.__module__.startswith("flax.nnx") for cls in inspect.getmro(type(module))):
         network, parameters = _flax(module, batched is not False)
     else:
         raise TypeError(

@@ -6,7 +6,7 @@ positive semidefinite D(z) and skew-symmetric Q(z), with Gamma = div(D + Q)
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -32,6 +32,7 @@ class Scheduled(eqx.Module):
 
 
 Variables = dict[str, PyTree]  # {"position": ..., "momentum": ..., ...}, the whole state z
+Name = TypeVar("Name", str, tuple[str, str])  # of a block of D, of Q
 Block = tuple[str, str, float, Callable[[Variables], Operator]]
 
 
@@ -99,8 +100,8 @@ class Recipe(eqx.Module):
         """
 
         def items(
-            blocks: Callable[[Variables], dict[str, Any]],
-        ) -> Callable[[Variables], dict[str, Any]]:
+            blocks: Callable[[Variables], dict[Name, Operator]],
+        ) -> Callable[[Variables], dict[Name, Operator]]:
             graph = traced(lambda z: list(blocks(z).items()), z)  # a dict would be sorted
             return lambda z: dict(graph(z))
 

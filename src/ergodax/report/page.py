@@ -43,7 +43,8 @@ def _shown(part: Any) -> tuple[Any, ...]:
             return "settings", {name: _rounded(value, 5) for name, value in part.items()}
         case (figure, str(caption)) if hasattr(figure, "savefig"):
             return "picture", _inlined(figure), caption
-    return "sentences", part
+        case _:
+            return "sentences", part
 
 
 def _inlined(figure: Any) -> str:

@@ -89,7 +89,7 @@ def tune(
     programs, first = programs or Programs(num_chains), coordinates
     search = _Search(coordinates, points, deadline=time.perf_counter() + max_seconds)
     good = late = False
-    settings = {"num_chains": num_chains, "progress": progress}
+    settings: dict[str, Any] = {"num_chains": num_chains, "progress": progress}
 
     def surrogate() -> Tuned | None:
         if modes or first.dimension > LARGEST_SECOND_ORDER:

@@ -1,7 +1,7 @@
 """The skew matrix Q of an equation whose stationary density is known (Ma, Chen and Fox, 2015)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax

@@ -7,7 +7,7 @@ density. The dynamics is reversible if and only if g itself is zero.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
+from ergodax.checks import Numbers
 from ergodax.recipe.operators import as_operator
 
 BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
@@ -230,7 +230,7 @@ class Cells(abc.ABC):
             )
         return values / (values.sum() * cell_volume(self.grid))
 
-    def point_mass(self, where: ArrayLike) -> Float[np.ndarray, "*cells"]:
+    def point_mass(self, where: Numbers) -> Float[np.ndarray, "*cells"]:
         """Mass 1 in the cell that holds a point.
 
         Args:
@@ -272,7 +272,7 @@ class Cells(abc.ABC):
         p = self.stationary() if density is None else self.checked(density)
         return float(np.sum(values * p) * cell_volume(self.grid))
 
-    def checked(self, density: ArrayLike) -> Float[np.ndarray, "*cells"]:
+    def checked(self, density: Numbers) -> Float[np.ndarray, "*cells"]:
         """`density` as an array.
 
         Args:
