@@ -14,7 +14,7 @@ from jaxtyping import Array
 from ergodax import tree
 
 # What becomes an array of numbers.
-Numbers = Array | np.ndarray | np.generic | float | int | Sequence[Any]
+Numbers = tree.Number | Sequence[Any]
 
 # What single precision can hold.
 LEAST, MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.graph import depends_on
+from ergodax.tree import Number
 
 
 class State(eqx.Module):
@@ -70,7 +71,7 @@ class Info(eqx.Module):
     clipped: Bool[Array, ""] | None = None
 
 
-def report_step(estimate: Any, position: PyTree, step_size: Any, **more: Any) -> Info:
+def report_step(estimate: Any, position: PyTree, step_size: Number, **more: Any) -> Info:
     """The Info of a step, from the estimate that it used and where it came to."""
     fields = {
         "step_size": step_size,

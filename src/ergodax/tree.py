@@ -17,6 +17,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+# A number, or an array of them that a formula takes in its place.
+Number = float | int | np.number[Any] | np.ndarray | Array
+
 ON_THE_HOST = 2**20  # numbers that are looked at there
 
 
@@ -89,12 +92,12 @@ def map_leaves(function: Callable[..., Any], *trees: PyTree) -> PyTree:
     return jax.tree.map(function, *trees)
 
 
-def cast(scalar: Any, leaf: Array) -> Array:
+def cast(scalar: Number, leaf: Array) -> Array:
     """`scalar` in the dtype of `leaf`."""
     return jnp.asarray(scalar).astype(leaf.dtype)
 
 
-def scale(scalar: Any, tree: PyTree) -> PyTree:
+def scale(scalar: Number, tree: PyTree) -> PyTree:
     """scalar * tree."""
     return jax.tree.map(lambda x: cast(scalar, x) * x, tree)
 
@@ -109,7 +112,7 @@ def subtract(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, a, b)
 
 
-def add_scaled(tree: PyTree, scalar: Any, direction: PyTree) -> PyTree:
+def add_scaled(tree: PyTree, scalar: Number, direction: PyTree) -> PyTree:
     """tree + scalar * direction."""
     return jax.tree.map(lambda x, y: x + cast(scalar, x) * y, tree, direction)
 

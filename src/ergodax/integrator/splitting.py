@@ -106,7 +106,7 @@ class Splitting(Kernel):
         return State(position, auxiliary, gradient, kept, state.step + 1), info
 
     def _damp(
-        self, key: PRNGKeyArray, z: dict[str, Any], friction: Any, temperature: Any, t: Any
+        self, key: PRNGKeyArray, z: dict[str, Any], friction: Array, temperature: Array, t: Array
     ) -> PyTree:
         if self.thermostat is None:
             return flows.ornstein_uhlenbeck(key, z["momentum"], self.mass, friction, temperature, t)
@@ -114,7 +114,7 @@ class Splitting(Kernel):
             key, z["momentum"], z["thermostat"], self.mass, friction, temperature, t
         )
 
-    def _heat(self, z: dict[str, Any], temperature: Any, t: Any) -> PyTree:
+    def _heat(self, z: dict[str, Any], temperature: Array, t: Array) -> PyTree:
         assert self.thermostat is not None
         return flows.thermostat_drift(
             z["thermostat"],
@@ -126,7 +126,9 @@ class Splitting(Kernel):
             per_coordinate=self.thermostat.per_coordinate,
         )
 
-    def _info(self, position: PyTree, momentum: PyTree, latest: Any, h: Any, cost: Any) -> Info:
+    def _info(
+        self, position: PyTree, momentum: PyTree, latest: Estimate, h: Array, cost: Array
+    ) -> Info:
         kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
         return report_step(latest, position, h, evaluations=cost, kinetic_temperature=kinetic)
 

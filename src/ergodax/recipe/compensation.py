@@ -6,14 +6,13 @@ N(0, 2 h T D) leaves the step's law as it would be with an exact gradient. It ca
 where 2 T D - h P V P^T is positive semidefinite.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ergodax import tree
 from ergodax.recipe.operators import Diagonal, LowRank, Operator, Scalar
+from ergodax.tree import Number
 
 Columns = dict[str, list[tuple[float, Operator]]]  # P by row: a sum of operators with signs
 Noise = tuple[PyTree, Bool[Array, ""]]
@@ -80,7 +79,12 @@ class _Root:
 
 
 def _structured(
-    block: Elementwise, column: Elementwise, covariance: Operator, h: Any, t: Any, normal: PyTree
+    block: Elementwise,
+    column: Elementwise,
+    covariance: Operator,
+    h: Number,
+    t: Number,
+    normal: PyTree,
 ) -> Noise | None:
     root = _Root()
     if isinstance(block, Scalar) and isinstance(column, Scalar):
@@ -116,8 +120,8 @@ def _joint(
     diffusion: dict[str, Operator],
     columns: Columns,
     covariance: Operator,
-    h: Any,
-    t: Any,
+    h: Number,
+    t: Number,
     normal: dict[str, PyTree],
 ) -> Noise:
     flat, unravel = tree.ravel(normal)

@@ -106,7 +106,7 @@ def find_mode(
 
 
 def _mode_of_source(
-    posterior: Any, position: PyTree, max_iterations: int, tolerance: float
+    posterior: Posterior, position: PyTree, max_iterations: int, tolerance: float
 ) -> Mode:
     flat, unravel = tree.ravel(position)
     place = lambda x: unravel(jnp.asarray(x, flat.dtype))  # noqa: E731
@@ -186,9 +186,9 @@ def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
 
 
 def _by_batches(
-    target: Any,
+    target: AbstractTarget,
     position: PyTree,
-    optimiser: Any,
+    optimiser: optax.GradientTransformation,
     gradient: Any,
     steps: Int[Array, ""],
     key: PRNGKeyArray,
@@ -207,7 +207,11 @@ def _by_batches(
 
 @eqx.filter_jit
 def _descend(
-    optimiser: Any, gradient: Any, position: PyTree, steps: Int[Array, ""], key: PRNGKeyArray
+    optimiser: optax.GradientTransformation,
+    gradient: Any,
+    position: PyTree,
+    steps: Int[Array, ""],
+    key: PRNGKeyArray,
 ) -> tuple[PyTree, Float[Array, ""]]:
     """Where the optimiser comes to, and its cost in passes over the data."""
     num_data = getattr(gradient.target, "num_data", 1)

@@ -18,6 +18,8 @@ from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport, bias
 from ergodax.driver.compile import short_runs
 from ergodax.driver.sample import sample
+from ergodax.gradient.base import GradientEstimator
+from ergodax.kernel import Kernel
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.estimator import (
@@ -66,7 +68,7 @@ def relaxation(step_size: float) -> int:
 
 def pilot_run(
     plan: Plan,
-    gradient: Any,
+    gradient: GradientEstimator,
     coordinates: Coordinates,
     key: PRNGKeyArray,
     *,
@@ -95,7 +97,7 @@ def pilot_run(
 
 
 def compile_rounds(
-    kernel: Any,
+    kernel: Kernel,
     coordinates: Coordinates,
     starts: Float[Array, "chains d"],
     thin: int,
@@ -141,7 +143,9 @@ class Programs:
         inner = posterior_in(posterior, coordinates)
         self.begin(plan, _like(plan, inner, dtype), coordinates, key)
 
-    def begin(self, plan: Plan, gradient: Any, coordinates: Coordinates, key: PRNGKeyArray) -> None:
+    def begin(
+        self, plan: Plan, gradient: GradientEstimator, coordinates: Coordinates, key: PRNGKeyArray
+    ) -> None:
         """Start, unless a plan that differs in numbers alone has been seen."""
         kind, chains = _kind(plan), self.num_chains
         if kind in self.begun:
@@ -167,7 +171,7 @@ def _kind(plan: Plan) -> tuple[Any, ...]:
     return plan.name, plan.batch_size, relaxation(plan.step_size) > 1
 
 
-def _like(plan: Plan, posterior: Posterior, dtype: Any) -> Any:
+def _like(plan: Plan, posterior: Posterior, dtype: np.dtype[Any]) -> Any:
     """What the plan builds, without its pass over the data: zeros in place of its numbers."""
     shapes = eqx.filter_eval_shape(lambda p: plan.build(p, dtype), posterior)
     mine = eqx.tree_at(lambda gradient: gradient.gradient.target, shapes, posterior)

@@ -109,7 +109,7 @@ class Coordinates(eqx.Module):
         inner = offsets / basis
         return inner if self.low_rank is None else self.low_rank.solve_rows(inner)
 
-    def moved(self, mean: Any, factor: Any) -> "Coordinates":
+    def moved(self, mean: np.ndarray, factor: np.ndarray) -> "Coordinates":
         """The coordinates whose 0 is at u = mean and whose unit steps are the columns of L factor.
 
         Args:

@@ -11,6 +11,7 @@ from ergodax.checks import real_number
 from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_definite, as_operator
 from ergodax.recipe.recipe import Recipe, Scheduled, Variables
 from ergodax.schedule import as_schedule
+from ergodax.tree import Number
 
 
 class _Hamiltonian(eqx.Module):
@@ -124,14 +125,14 @@ def nose_hoover(
 
 
 def draw_momentum(
-    key: PRNGKeyArray, position: PyTree, mass: Operator, temperature: Any = 1.0
+    key: PRNGKeyArray, position: PyTree, mass: Operator, temperature: Number = 1.0
 ) -> PyTree:
     """A momentum r ~ N(0, T M), shaped like the position."""
     noise = mass.sqrt_mv(tree.normal_like(key, position))
     return tree.scale(jnp.sqrt(jnp.asarray(temperature, float)), noise)
 
 
-def thermostat_start(friction: Any, position: PyTree, *, per_coordinate: bool) -> PyTree:
+def thermostat_start(friction: Number, position: PyTree, *, per_coordinate: bool) -> PyTree:
     """zeta = A at the start: one number, or a tree like the position."""
     if per_coordinate:
         return tree.map_leaves(lambda x: jnp.full_like(x, tree.cast(friction, x)), position)
