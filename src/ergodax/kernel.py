@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.graph import depends_on
-from ergodax.tree import Number
 
 
 class State(eqx.Module):
@@ -71,9 +70,9 @@ class Info(eqx.Module):
     clipped: Bool[Array, ""] | None = None
 
 
-def report_step(estimate: Any, position: PyTree, step_size: Number, **more: Any) -> Info:
+def report_step(estimate: Any, position: PyTree, step_size: Array, **more: Any) -> Info:
     """The Info of a step, from the estimate that it used and where it came to."""
-    fields = {
+    fields: dict[str, Any] = {
         "step_size": step_size,
         "potential": estimate.potential,
         "gradient_norm": tree.norm(estimate.gradient),
@@ -127,7 +126,7 @@ class Kernel(Identified):
         """
 
     @abc.abstractmethod
-    def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
+    def step(self, key: PRNGKeyArray, state: PyTree) -> tuple[Any, Any]:
         """Take one step.
 
         A caller may pass a batch: `step(key, state, batch=batch)`. It takes the place of the one
@@ -199,7 +198,7 @@ class _Init(_Bound):
 class _Step(_Bound):
     """`kernel.step`."""
 
-    def __call__(self, key: Any, state: Any, *, batch: PyTree = None) -> tuple[Any, Any]:
+    def __call__(self, key: Any, state: PyTree, *, batch: PyTree = None) -> tuple[Any, Any]:
         if batch is None:
             return self.function(self.kernel, key, state)
         if "batch" in inspect.signature(self.function).parameters:

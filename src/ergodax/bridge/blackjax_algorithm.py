@@ -54,7 +54,9 @@ class _Step(Identified):
 
     kernel: Any
 
-    def __call__(self, rng_key: PRNGKeyArray, state: Any, batch: PyTree = None) -> tuple[Any, Any]:
+    def __call__(
+        self, rng_key: PRNGKeyArray, state: PyTree, batch: PyTree = None
+    ) -> tuple[Any, Any]:
         batches = {} if batch is None else {"batch": batch}
         return self.kernel.step(rng_key, state, **batches)
 

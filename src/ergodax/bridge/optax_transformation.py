@@ -87,7 +87,7 @@ class UsersGradient(GradientEstimator):
     def init(self, key: PRNGKeyArray, position: PyTree) -> None:
         """Nothing to remember."""
 
-    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> tuple[Estimate, Any]:
         """The user's gradient; the potential is unknown."""
         self.log.positions.append(position)
         unknown = jnp.full((), jnp.nan, tree.result_dtype(position))
@@ -155,7 +155,7 @@ class _Run:
         return kernel.init(jax.random.fold_in(key_init, 0), position), log
 
     def _step(
-        self, inner: Any, gradient: PyTree, key: PRNGKeyArray, number: Any
+        self, inner: PyTree, gradient: PyTree, key: PRNGKeyArray, number: Int[Array, ""] | int
     ) -> tuple[Any, ...]:
         """With the key that chain 0 of `ex.sample` has at this step."""
         kernel, log = _with_gradient(self.kernel, gradient)

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 import ergodax as ex
 from ergodax import dynamics, targets, tree
 from ergodax.cli import user_files as files
+from ergodax.kernel import State
 from ergodax.target import AbstractTarget
 from ergodax.target.analytic import AnalyticTarget
 
@@ -80,7 +81,7 @@ class Thermostat(eqx.Module):
     temperature: float
     shift: float
 
-    def __call__(self, key: Any, state: Any) -> Any:
+    def __call__(self, key: PRNGKeyArray, state: State) -> Any:
         """The state with a fresh thermostat."""
         zeta = state.auxiliary["thermostat"]
         spread = (self.temperature / tree.size(state.position)) ** 0.5

@@ -49,10 +49,10 @@ class SteinDiscrepancy:
 
 
 def kernel_stein_discrepancy(
-    draws: Any,
+    draws: PyTree,
     gradient: Any = None,
     *,
-    gradients: Any = None,
+    gradients: PyTree = None,
     temperature: float = 1.0,
     c: float = 1.0,
     power: float = -0.5,
@@ -173,8 +173,8 @@ def _products(
 
 
 def _discrepancy(
-    x: np.ndarray, s: np.ndarray, second: np.ndarray, key: PRNGKeyArray, c: float, power: float, statistic: str,
-    num_resamples: int, block: int,
+    x: np.ndarray, s: np.ndarray, second: np.ndarray, key: PRNGKeyArray, c: float, power: float,
+    statistic: str, num_resamples: int, block: int,
 ) -> SteinDiscrepancy:  # fmt: skip
     chains, draws, d = x.shape
     n = chains * draws

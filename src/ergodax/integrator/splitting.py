@@ -106,7 +106,7 @@ class Splitting(Kernel):
         return State(position, auxiliary, gradient, kept, state.step + 1), info
 
     def _damp(
-        self, key: PRNGKeyArray, z: dict[str, Any], friction: Array, temperature: Array, t: Array
+        self, key: PRNGKeyArray, z: dict[str, PyTree], friction: Array, temperature: Array, t: Array
     ) -> PyTree:
         if self.thermostat is None:
             return flows.ornstein_uhlenbeck(key, z["momentum"], self.mass, friction, temperature, t)
@@ -114,7 +114,7 @@ class Splitting(Kernel):
             key, z["momentum"], z["thermostat"], self.mass, friction, temperature, t
         )
 
-    def _heat(self, z: dict[str, Any], temperature: Array, t: Array) -> PyTree:
+    def _heat(self, z: dict[str, PyTree], temperature: Array, t: Array) -> PyTree:
         assert self.thermostat is not None
         return flows.thermostat_drift(
             z["thermostat"],
@@ -126,9 +126,7 @@ class Splitting(Kernel):
             per_coordinate=self.thermostat.per_coordinate,
         )
 
-    def _info(
-        self, position: PyTree, momentum: PyTree, latest: Estimate, h: Array, cost: Array
-    ) -> Info:
+    def _info(self, position: PyTree, momentum: PyTree, latest: Any, h: Array, cost: Array) -> Info:
         kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
         return report_step(latest, position, h, evaluations=cost, kinetic_temperature=kinetic)
 

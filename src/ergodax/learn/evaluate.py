@@ -120,7 +120,7 @@ class Comparison:
         }
 
 
-def compare(table: Any, reference: Any) -> Comparison:
+def compare(table: pd.DataFrame, reference: pd.DataFrame) -> Comparison:
     """Compare the table of an Inference with the summary of reference draws."""
     scale = reference["sd"]
     error = np.hypot(table["mcse_mean"] * table["sd"], reference["mcse"])

@@ -202,7 +202,7 @@ class Predicting(Kernel):
         )
         return PredictingState(inner, sums, counted, state.step + 1), info
 
-    def results(self, samples: Any) -> Prediction:
+    def results(self, samples: PyTree) -> Prediction:
         """The prediction of a run, all chains together.
 
         Args:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ergodax import tree
 from ergodax.recipe.operators import Diagonal, LowRank, Operator, Scalar
-from ergodax.tree import Number
 
 Columns = dict[str, list[tuple[float, Operator]]]  # P by row: a sum of operators with signs
 Noise = tuple[PyTree, Bool[Array, ""]]
@@ -82,8 +81,8 @@ def _structured(
     block: Elementwise,
     column: Elementwise,
     covariance: Operator,
-    h: Number,
-    t: Number,
+    h: Array,
+    t: Array,
     normal: PyTree,
 ) -> Noise | None:
     root = _Root()
@@ -120,8 +119,8 @@ def _joint(
     diffusion: dict[str, Operator],
     columns: Columns,
     covariance: Operator,
-    h: Number,
-    t: Number,
+    h: Array,
+    t: Array,
     normal: dict[str, PyTree],
 ) -> Noise:
     flat, unravel = tree.ravel(normal)

@@ -17,6 +17,7 @@ from ergodax import tree
 from ergodax.graph import depends_on, traced
 from ergodax.recipe.operators import Operator, as_operator
 from ergodax.schedule import Schedule
+from ergodax.tree import Number
 
 
 class Scheduled(eqx.Module):
@@ -84,7 +85,7 @@ class Recipe(eqx.Module):
     auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
     gamma: Callable[[Variables], Variables] | None = None
 
-    def at(self, step: Any) -> "Recipe":
+    def at(self, step: Number) -> "Recipe":
         """The recipe at a step, where a part of it (a friction, say) is a schedule."""
         count = jnp.asarray(step, jnp.int32)
 
@@ -184,7 +185,9 @@ class Recipe(eqx.Module):
         gamma: dict[str, PyTree] = {}
         for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):
 
-            def along(value: PyTree, field: Any = field, column: str = column) -> Operator:
+            def along(
+                value: PyTree, field: Callable[[Variables], Operator] = field, column: str = column
+            ) -> Operator:
                 return field({**z, column: value})
 
             part = block_divergence(along, z[column], jax.random.fold_in(key, k))

@@ -257,7 +257,7 @@ class ReplicaExchange(Kernel):
         arrays, rest = eqx.partition(self.kernels, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
 
-        def one(leaves: list[Any], key: PRNGKeyArray, *own: Any) -> Any:
+        def one(leaves: list[Array], key: PRNGKeyArray, *own: Any) -> Any:
             return function(eqx.combine(structure.unflatten(leaves), rest), key, *own)
 
         return jax.vmap(one, in_axes=(list(self.axes), 0, *[0] * len(own)))(leaves, keys, *own)

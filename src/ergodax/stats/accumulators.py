@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 # A marker moves when it is one place off. Shares such as 0.85 make that an equality every so often,
 # which rounding must not decide differently upwards and downwards: that would be a bias.
@@ -26,11 +26,11 @@ class Accumulator(eqx.Module):
         """
 
     @abc.abstractmethod
-    def update(self, summary: Any, values: Float[Array, " d"]) -> Any:
+    def update(self, summary: PyTree, values: Float[Array, " d"]) -> Any:
         """The summary with one vector more."""
 
     @abc.abstractmethod
-    def result(self, summary: Any) -> dict[str, np.ndarray]:
+    def result(self, summary: PyTree) -> dict[str, np.ndarray]:
         """What is reported: arrays of shape (d, ...) by name.
 
         Args:

@@ -106,7 +106,7 @@ def find_mode(
 
 
 def _mode_of_source(
-    posterior: Posterior, position: PyTree, max_iterations: int, tolerance: float
+    posterior: Any, position: PyTree, max_iterations: int, tolerance: float
 ) -> Mode:
     flat, unravel = tree.ravel(position)
     place = lambda x: unravel(jnp.asarray(x, flat.dtype))  # noqa: E731
@@ -186,9 +186,9 @@ def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
 
 
 def _by_batches(
-    target: AbstractTarget,
+    target: Any,
     position: PyTree,
-    optimiser: optax.GradientTransformation,
+    optimiser: Any,
     gradient: Any,
     steps: Int[Array, ""],
     key: PRNGKeyArray,
@@ -207,7 +207,7 @@ def _by_batches(
 
 @eqx.filter_jit
 def _descend(
-    optimiser: optax.GradientTransformation,
+    optimiser: Any,
     gradient: Any,
     position: PyTree,
     steps: Int[Array, ""],

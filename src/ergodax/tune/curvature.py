@@ -165,7 +165,7 @@ def sharpest(
     dimension: int,
     rng: np.random.Generator,
     *,
-    dtype: np.dtype[Any],
+    dtype: Any,
     sharp: float = SHARP,
 ) -> tuple[Float[np.ndarray, " d"], LowRank] | None:
     """A diagonal b and an R with which L = diag(b) R whitens a matrix: L^T H L is about I.

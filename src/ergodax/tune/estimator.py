@@ -53,7 +53,7 @@ class Plan:
     noise: float
     costs: dict[str, float]
 
-    def build(self, posterior: Posterior, dtype: np.dtype[Any] | None = None) -> Any:
+    def build(self, posterior: Posterior, dtype: Any = None) -> Any:
         """The estimator with the variances of its noise, which are those of each coordinate.
 
         Args:

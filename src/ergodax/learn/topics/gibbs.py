@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ergodax.driver.cpu_fusion import HINTS, understood
 from ergodax.learn.topics.corpus import Document
+from ergodax.tree import Number
 
 LANES = 8  # documents side by side: one vector register of single precision
 CHUNK = 128  # rows whose random numbers are drawn at once
@@ -82,7 +83,7 @@ def expected_counts(
     key: PRNGKeyArray,
     batch: Sequence[Document] | Tokens,
     phi: Float[Array, "K W"],
-    alpha: Any,
+    alpha: Number,
     sweeps: int = 50,
     burn_in: int = 25,
 ) -> tuple[Float[Array, "n K"], Float[Array, "K W"]]:

@@ -89,7 +89,9 @@ class _NoseHoover(eqx.Module):
         return {"momentum": draw_momentum(key, position, self.mass), "thermostat": start}
 
     def energy(self, z: Variables) -> Float[Array, ""]:
-        offset = tree.map_leaves(lambda x: x - tree.cast(self.friction, x), z["thermostat"])
+        friction = self.friction
+        assert not isinstance(friction, Scheduled)  # a recipe at a step has its number
+        offset = tree.map_leaves(lambda x: x - tree.cast(friction, x), z["thermostat"])
         kinetic = tree.dot(z["momentum"], self.mass.solve(z["momentum"]))
         return 0.5 * kinetic + 0.5 * self.inertia(z) * tree.dot(offset, offset)
 
@@ -132,7 +134,7 @@ def draw_momentum(
     return tree.scale(jnp.sqrt(jnp.asarray(temperature, float)), noise)
 
 
-def thermostat_start(friction: Number, position: PyTree, *, per_coordinate: bool) -> PyTree:
+def thermostat_start(friction: Any, position: PyTree, *, per_coordinate: bool) -> PyTree:
     """zeta = A at the start: one number, or a tree like the position."""
     if per_coordinate:
         return tree.map_leaves(lambda x: jnp.full_like(x, tree.cast(friction, x)), position)

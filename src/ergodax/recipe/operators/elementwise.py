@@ -6,6 +6,7 @@ multiplication by a number, `Diagonal` to an elementwise product.
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.graph import is_elementwise
-from ergodax.tree import Number
 
 
 class Operator(eqx.Module):
@@ -38,7 +38,7 @@ class Operator(eqx.Module):
         raise TypeError(f"{type(self).__name__} can't be inverted.")
 
     @abc.abstractmethod
-    def scaled(self, factor: Number) -> "Operator":
+    def scaled(self, factor: Any) -> "Operator":
         """factor * A, for a number that is not negative."""
 
     def spectral(self, function: Callable[[Array], Array], x: PyTree) -> PyTree:
@@ -112,7 +112,7 @@ class Scalar(Symmetric):
         """value * x."""
         return tree.scale(self.value, x)
 
-    def scaled(self, factor: Number) -> "Scalar":
+    def scaled(self, factor: Any) -> "Scalar":
         """Scalar(factor * value)."""
         return Scalar(factor * self.value)
 
@@ -169,7 +169,7 @@ class Diagonal(Symmetric):
         """values * x."""
         return tree.multiply(self._like(x), x)
 
-    def scaled(self, factor: Number) -> "Diagonal":
+    def scaled(self, factor: Any) -> "Diagonal":
         """Diagonal(factor * values)."""
         return Diagonal(tree.scale(factor, self.values))
 
@@ -219,7 +219,7 @@ class Column(Operator):
         """x * values, or the inner product of values and x for a row."""
         return tree.dot(self.values, x) if self.row else tree.scale(x, self.values)
 
-    def scaled(self, factor: Number) -> "Column":
+    def scaled(self, factor: Any) -> "Column":
         """Column(factor * values)."""
         return Column(tree.scale(factor, self.values), self.row)
 

@@ -1,6 +1,7 @@
 """Operators that mix the entries of a block: a matrix, and a low rank beside the identity."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +11,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.recipe.operators.elementwise import Operator, Symmetric
-from ergodax.tree import Number
 
 EXACT_DIVERGENCE = 64  # up to this size the divergence of a dense block is exact
 
@@ -50,7 +50,7 @@ class Dense(Operator):
         """matrix @ x."""
         return self._apply(self.matrix, x)
 
-    def scaled(self, factor: Number) -> "Dense":
+    def scaled(self, factor: Any) -> "Dense":
         """Dense(factor * matrix), with its root if known."""
         root = None if self.root is None else self.root * jnp.sqrt(factor)
         return Dense(factor * self.matrix, root)
@@ -162,7 +162,7 @@ class LowRank(Symmetric):
         own = self._like(x)
         return tree.add(tree.scale(own.base, x), own._combine(own._coefficients(x)))
 
-    def scaled(self, factor: Number) -> "LowRank":
+    def scaled(self, factor: Any) -> "LowRank":
         """factor * base and sqrt(factor) * F."""
         return LowRank(tree.scale(jnp.sqrt(factor), self.factor), factor * self.base)
 
