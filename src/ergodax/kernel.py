@@ -89,7 +89,7 @@ class Identified(eqx.Module):
         """By identity."""
         return object.__hash__(self)
 
-    def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: object) -> bool:
         """By identity."""
         return self is other
 
@@ -171,7 +171,7 @@ class _Bound(eqx.Module):
     def __hash__(self) -> int:
         return hash((id(self.kernel), self.function))
 
-    def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Bound):
             return False
         return self.kernel is other.kernel and self.function == other.function
