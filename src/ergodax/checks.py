@@ -3,7 +3,7 @@
 A number that is known only to a running transformation passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,9 @@ import numpy as np
 from jaxtyping import Array
 
 from ergodax import tree
+
+# What becomes an array of numbers.
+Numbers = tree.Number | Sequence[Any]
 
 # What single precision can hold.
 LEAST, MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)

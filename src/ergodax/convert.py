@@ -20,12 +20,14 @@ Example:
 
 from typing import Any
 
+from ergodax.tree import Number
+
 Numbers = dict[str, Any]
 
 # Overdamped Langevin dynamics
 
 
-def from_welling_teh(epsilon: Any) -> Numbers:
+def from_welling_teh(epsilon: Number) -> Numbers:
     """x+ = x - (epsilon / 2) grad U + N(0, epsilon): the step of most papers on SGLD.
 
     Also of Patterson and Teh (the paper, not its published code), Li et al. and Ahn et al.
@@ -42,12 +44,12 @@ def from_welling_teh(epsilon: Any) -> Numbers:
     return {"step_size": 0.5 * epsilon}
 
 
-def to_welling_teh(step_size: Any) -> Numbers:
+def to_welling_teh(step_size: Number) -> Numbers:
     """The inverse of `from_welling_teh`: epsilon."""
     return {"epsilon": 2.0 * step_size}
 
 
-def from_tfp_sgld(learning_rate: Any) -> Numbers:
+def from_tfp_sgld(learning_rate: Number) -> Numbers:
     """TensorFlow Probability: x+ = x - (l / 2) data_size grad mean loss + N(0, l).
 
     Its data_size is the N of the posterior, and its loss holds the prior divided by N. The
@@ -63,12 +65,12 @@ def from_tfp_sgld(learning_rate: Any) -> Numbers:
     return {"step_size": 0.5 * learning_rate}
 
 
-def to_tfp_sgld(step_size: Any) -> Numbers:
+def to_tfp_sgld(step_size: Number) -> Numbers:
     """The inverse of `from_tfp_sgld`: learning_rate."""
     return {"learning_rate": 2.0 * step_size}
 
 
-def from_blackjax_sgld(step_size: Any, temperature: Any = 1.0) -> Numbers:
+def from_blackjax_sgld(step_size: Number, temperature: Number = 1.0) -> Numbers:
     """BlackJAX's sgld has this library's convention: h and T stay as they are."""
     return {"step_size": step_size, "temperature": temperature}
 
@@ -76,7 +78,7 @@ def from_blackjax_sgld(step_size: Any, temperature: Any = 1.0) -> Numbers:
 to_blackjax_sgld = from_blackjax_sgld
 
 
-def from_posteriors_sgld(lr: Any, temperature: Any = 1.0, *, num_data: Any = 1) -> Numbers:
+def from_posteriors_sgld(lr: Number, temperature: Number = 1.0, *, num_data: Number = 1) -> Numbers:
     """The library `posteriors`, whose log posterior is usually divided by N: see num_data.
 
     x+ = x - lr grad (U / N) + N(0, 2 lr temperature), with exp(-U / N / temperature) invariant.
@@ -92,7 +94,9 @@ def from_posteriors_sgld(lr: Any, temperature: Any = 1.0, *, num_data: Any = 1) 
     return {"step_size": lr / num_data, "temperature": temperature * num_data}
 
 
-def to_posteriors_sgld(step_size: Any, temperature: Any = 1.0, *, num_data: Any = 1) -> Numbers:
+def to_posteriors_sgld(
+    step_size: Number, temperature: Number = 1.0, *, num_data: Number = 1
+) -> Numbers:
     """The inverse of `from_posteriors_sgld`, with the same num_data: lr and temperature."""
     return {"lr": step_size * num_data, "temperature": temperature / num_data}
 
@@ -100,13 +104,13 @@ def to_posteriors_sgld(step_size: Any, temperature: Any = 1.0, *, num_data: Any 
 # SGHMC
 
 
-def with_unit_mass(step_size: Any, friction: Any, mass: Any = 1.0) -> Numbers:
+def with_unit_mass(step_size: Number, friction: Number, mass: Number = 1.0) -> Numbers:
     """The step size and friction that make the same positions with mass 1; M is a number."""
     root = mass**0.5
     return {"step_size": step_size / root, "friction": friction * root, "mass": 1.0}
 
 
-def from_chen(eta: Any, alpha: Any, *, mass: Any = 1.0) -> Numbers:
+def from_chen(eta: Number, alpha: Number, *, mass: Number = 1.0) -> Numbers:
     """v+ = v - eta grad U - alpha v + N(0, 2 alpha eta),   x+ = x + v+, with v = h M^-1 r.
 
     Their estimate beta of the gradient's noise is `compensate` here.
@@ -126,13 +130,13 @@ def from_chen(eta: Any, alpha: Any, *, mass: Any = 1.0) -> Numbers:
     return {"step_size": step_size, "friction": alpha / step_size, "mass": mass}
 
 
-def to_chen(step_size: Any, friction: Any, *, mass: Any = 1.0) -> Numbers:
+def to_chen(step_size: Number, friction: Number, *, mass: Number = 1.0) -> Numbers:
     """The inverse of `from_chen`: eta and alpha; M is a number."""
     return {"eta": step_size**2 / mass, "alpha": step_size * friction}
 
 
 def from_blackjax_sghmc(
-    step_size: Any, num_integration_steps: int = 10, alpha: Any = 0.01, *, mass: Any = 1.0
+    step_size: Number, num_integration_steps: int = 10, alpha: Number = 0.01, *, mass: Number = 1.0
 ) -> Numbers:
     """BlackJAX's sghmc at temperature 1: the explicit scheme, momenta drawn anew each call.
 
@@ -161,7 +165,12 @@ def from_blackjax_sghmc(
 
 
 def to_blackjax_sghmc(
-    step_size: Any, friction: Any, resample_every: int, *, mass: Any = 1.0, scheme: str = "euler"
+    step_size: Number,
+    friction: Number,
+    resample_every: int,
+    *,
+    mass: Number = 1.0,
+    scheme: str = "euler",
 ) -> Numbers:
     """The inverse of `from_blackjax_sghmc`: step_size, num_integration_steps and alpha.
 
@@ -180,7 +189,12 @@ def to_blackjax_sghmc(
 
 
 def from_posteriors_sghmc(
-    lr: Any, alpha: Any = 0.01, temperature: Any = 1.0, *, num_data: Any = 1, mass: Any = 1.0
+    lr: Number,
+    alpha: Number = 0.01,
+    temperature: Number = 1.0,
+    *,
+    num_data: Number = 1,
+    mass: Number = 1.0,
 ) -> Numbers:
     """The library `posteriors`, with beta = 0: the explicit scheme, m a momentum of mass 1.
 
@@ -207,12 +221,12 @@ def from_posteriors_sghmc(
 
 
 def to_posteriors_sghmc(
-    step_size: Any,
-    friction: Any,
-    temperature: Any = 1.0,
+    step_size: Number,
+    friction: Number,
+    temperature: Number = 1.0,
     *,
-    num_data: Any = 1,
-    mass: Any = 1.0,
+    num_data: Number = 1,
+    mass: Number = 1.0,
     scheme: str = "euler",
 ) -> Numbers:
     """The inverse of `from_posteriors_sghmc`, with the same num_data: lr, alpha and temperature.
@@ -240,7 +254,12 @@ def _check_euler(scheme: str, library: str) -> None:
 
 
 def from_wenzel(
-    learning_rate: Any, momentum: Any, temperature: Any = 1.0, *, num_data: Any, mass: Any = 1.0
+    learning_rate: Number,
+    momentum: Number,
+    temperature: Number = 1.0,
+    *,
+    num_data: Number,
+    mass: Number = 1.0,
 ) -> Numbers:
     """m+ = beta m - h grad U + N(0, 2 (1 - beta) T M),   x+ = x + h M^-1 m+, h = sqrt(l M / N).
 
@@ -268,7 +287,12 @@ def from_wenzel(
 
 
 def to_wenzel(
-    step_size: Any, friction: Any, temperature: Any = 1.0, *, num_data: Any, mass: Any = 1.0
+    step_size: Number,
+    friction: Number,
+    temperature: Number = 1.0,
+    *,
+    num_data: Number,
+    mass: Number = 1.0,
 ) -> Numbers:
     """The inverse of `from_wenzel`: learning_rate, momentum and temperature; M is a number."""
     return {
@@ -278,7 +302,9 @@ def to_wenzel(
     }
 
 
-def from_torch_sgd(lr: Any, momentum: Any, *, num_data: Any, mass: Any = 1.0) -> Numbers:
+def from_torch_sgd(
+    lr: Number, momentum: Number, *, num_data: Number, mass: Number = 1.0
+) -> Numbers:
     """torch.optim.SGD on a mean loss: b+ = momentum b + grad (U / N),   x+ = x - lr b+.
 
     That is `ex.sghmc` at temperature 0, with no dampening and no Nesterov step; at temperature
@@ -297,13 +323,15 @@ def from_torch_sgd(lr: Any, momentum: Any, *, num_data: Any, mass: Any = 1.0) ->
     return {name: numbers[name] for name in ("step_size", "friction", "mass")}
 
 
-def to_torch_sgd(step_size: Any, friction: Any, *, num_data: Any, mass: Any = 1.0) -> Numbers:
+def to_torch_sgd(
+    step_size: Number, friction: Number, *, num_data: Number, mass: Number = 1.0
+) -> Numbers:
     """The inverse of `from_torch_sgd`: lr and momentum; M is a number."""
     numbers = to_wenzel(step_size, friction, num_data=num_data, mass=mass)
     return {"lr": numbers["learning_rate"], "momentum": numbers["momentum"]}
 
 
-def from_weight_decay(weight_decay: Any, *, num_data: Any) -> Numbers:
+def from_weight_decay(weight_decay: Number, *, num_data: Number) -> Numbers:
     """The Gaussian prior that a weight decay on the mean loss is: precision N weight_decay.
 
     Args:
@@ -316,6 +344,6 @@ def from_weight_decay(weight_decay: Any, *, num_data: Any) -> Numbers:
     return {"scale": (num_data * weight_decay) ** -0.5}
 
 
-def to_weight_decay(scale: Any, *, num_data: Any) -> Numbers:
+def to_weight_decay(scale: Number, *, num_data: Number) -> Numbers:
     """The inverse of `from_weight_decay`: weight_decay, from the prior's standard deviation."""
     return {"weight_decay": 1.0 / (num_data * scale**2)}

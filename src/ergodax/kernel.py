@@ -70,9 +70,9 @@ class Info(eqx.Module):
     clipped: Bool[Array, ""] | None = None
 
 
-def report_step(estimate: Any, position: PyTree, step_size: Any, **more: Any) -> Info:
+def report_step(estimate: Any, position: PyTree, step_size: Array, **more: Any) -> Info:
     """The Info of a step, from the estimate that it used and where it came to."""
-    fields = {
+    fields: dict[str, Any] = {
         "step_size": step_size,
         "potential": estimate.potential,
         "gradient_norm": tree.norm(estimate.gradient),
@@ -89,7 +89,7 @@ class Identified(eqx.Module):
         """By identity."""
         return object.__hash__(self)
 
-    def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: object) -> bool:
         """By identity."""
         return self is other
 
@@ -126,7 +126,7 @@ class Kernel(Identified):
         """
 
     @abc.abstractmethod
-    def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Any]:
+    def step(self, key: PRNGKeyArray, state: PyTree) -> tuple[Any, Any]:
         """Take one step.
 
         A caller may pass a batch: `step(key, state, batch=batch)`. It takes the place of the one
@@ -148,10 +148,10 @@ class Kernel(Identified):
 class _Method:
     """A function in a kernel's class; from an instance it is had as a `_Bound`."""
 
-    def __init__(self, function: Callable, bound: type["_Bound"]) -> None:
+    def __init__(self, function: Callable[..., Any], bound: type["_Bound"]) -> None:
         self.function, self.bound = function, bound
 
-    def __get__(self, kernel: Kernel | None, owner: type | None = None) -> Callable:
+    def __get__(self, kernel: Kernel | None, owner: type | None = None) -> Callable[..., Any]:
         return self.function if kernel is None else self.bound(kernel, self.function)
 
 
@@ -162,7 +162,7 @@ class _Bound(eqx.Module):
     """
 
     kernel: Any
-    function: Callable = eqx.field(static=True)
+    function: Callable[..., Any] = eqx.field(static=True)
 
     @abc.abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -171,13 +171,13 @@ class _Bound(eqx.Module):
     def __hash__(self) -> int:
         return hash((id(self.kernel), self.function))
 
-    def __eq__(self, other: object) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Bound):
             return False
         return self.kernel is other.kernel and self.function == other.function
 
     @property
-    def __name__(self) -> str:
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.function.__name__
 
 
@@ -198,7 +198,7 @@ class _Init(_Bound):
 class _Step(_Bound):
     """`kernel.step`."""
 
-    def __call__(self, key: Any, state: Any, *, batch: PyTree = None) -> tuple[Any, Any]:
+    def __call__(self, key: Any, state: PyTree, *, batch: PyTree = None) -> tuple[Any, Any]:
         if batch is None:
             return self.function(self.kernel, key, state)
         if "batch" in inspect.signature(self.function).parameters:
@@ -227,7 +227,7 @@ def with_batch(kernel: Any, batch: PyTree) -> Any:
     return structure.unflatten([part.given(batch) if takes(part) else part for part in parts])
 
 
-def _key_and_position(given: tuple, key: Any, position: PyTree) -> tuple[Any, PyTree]:
+def _key_and_position(given: tuple[Any, ...], key: Any, position: PyTree) -> tuple[Any, PyTree]:
     """What was meant by init(key, position), init(position) and init(position, key=key)."""
     given = given[:1] if len(given) == 2 and given[1] is None else given
     names = [name for name, value in (("key", key), ("position", position)) if value is not None]

@@ -65,7 +65,7 @@ class Accumulating(Kernel):
         summaries = when(due, counted, lambda: state.summaries)
         return AccumulatingState(inner, summaries, state.step + 1), info
 
-    def results(self, samples: Any) -> dict[str, dict[str, Any]]:
+    def results(self, samples: PyTree) -> dict[str, dict[str, Any]]:
         """The summaries of a run, all chains together.
 
         Args:
@@ -87,7 +87,7 @@ class Accumulating(Kernel):
     def _of(self, position: PyTree) -> PyTree:
         return tree.hide(self.function(tree.thaw(position))) if self.function else position
 
-    def _values(self, inner: Any) -> Float[Array, " d"]:
+    def _values(self, inner: PyTree) -> Float[Array, " d"]:
         return tree.ravel(self._of(inner.position))[0]
 
 
@@ -141,7 +141,7 @@ def accumulate(
     return Accumulating(check_kernel(kernel), accumulators, after, every, function)
 
 
-def _in_structure(unravel: Callable, values: np.ndarray) -> Any:
+def _in_structure(unravel: Callable[..., Any], values: np.ndarray) -> Any:
     """Arrays of shape (d, ...) as a tree like the position, further axes last."""
     flat = np.moveaxis(values.reshape(values.shape[0], -1), 1, 0)
     parts = [jax.tree.map(np.asarray, tree.thaw(unravel(jnp.asarray(row)))) for row in flat]

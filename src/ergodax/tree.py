@@ -8,7 +8,7 @@ kept in the tree's structure by `freeze` and given back to the user's functions 
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -16,6 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+# A number, or an array of them that a formula takes in its place.
+Number = float | int | np.number[Any] | np.ndarray | Array
 
 ON_THE_HOST = 2**20  # numbers that are looked at there
 
@@ -43,7 +46,7 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
         ValueError: there is no floating-point leaf.
     """
 
-    def leaf(path: tuple, value: Any) -> Any:
+    def leaf(path: tuple[Any, ...], value: Any) -> Any:
         if isinstance(value, jax.Array | np.ndarray | np.generic | float | int | complex):
             if isinstance(value, bool):
                 return Static(value)
@@ -84,17 +87,17 @@ def is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def map_leaves(function: Callable, *trees: PyTree) -> PyTree:
+def map_leaves(function: Callable[..., Any], *trees: PyTree) -> PyTree:
     """Apply `function` to corresponding leaves."""
     return jax.tree.map(function, *trees)
 
 
-def cast(scalar: Any, leaf: Array) -> Array:
+def cast(scalar: Number, leaf: Array) -> Array:
     """`scalar` in the dtype of `leaf`."""
     return jnp.asarray(scalar).astype(leaf.dtype)
 
 
-def scale(scalar: Any, tree: PyTree) -> PyTree:
+def scale(scalar: Number, tree: PyTree) -> PyTree:
     """scalar * tree."""
     return jax.tree.map(lambda x: cast(scalar, x) * x, tree)
 
@@ -109,7 +112,7 @@ def subtract(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, a, b)
 
 
-def add_scaled(tree: PyTree, scalar: Any, direction: PyTree) -> PyTree:
+def add_scaled(tree: PyTree, scalar: Number, direction: PyTree) -> PyTree:
     """tree + scalar * direction."""
     return jax.tree.map(lambda x, y: x + cast(scalar, x) * y, tree, direction)
 
@@ -189,7 +192,7 @@ def matrix_of(function: Callable[[PyTree], PyTree], like: PyTree) -> Float[Array
     return jax.vmap(lambda e: ravel(function(unravel(e)))[0], out_axes=1)(basis)
 
 
-def _random_like(draw: Callable, key: PRNGKeyArray, tree: PyTree) -> PyTree:
+def _random_like(draw: Callable[..., Any], key: PRNGKeyArray, tree: PyTree) -> PyTree:
     # One draw for the whole tree: a flat vector and a nested position of the same size see
     # the same numbers, and a tree of many leaves costs one call of the generator.
     leaves, structure = jax.tree.flatten(tree)
@@ -216,11 +219,13 @@ def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
 
 
 # Two chains are coupled by the numbers that one of them drew; see `diagnostics.bias`.
-_source: contextvars.ContextVar[Callable | None] = contextvars.ContextVar("source", default=None)
+_source: contextvars.ContextVar[Callable[..., Any] | None] = contextvars.ContextVar(
+    "source", default=None
+)
 
 
 @contextlib.contextmanager
-def recorded_normals() -> Iterator[list[PyTree]]:
+def recorded_normals() -> Generator[list[PyTree]]:
     """While active, every tree that `normal_like` draws is also put into the list it gives."""
     drawn: list[PyTree] = []
 
@@ -236,7 +241,7 @@ def recorded_normals() -> Iterator[list[PyTree]]:
 
 
 @contextlib.contextmanager
-def given_normals(normals: list[PyTree]) -> Iterator[None]:
+def given_normals(normals: list[PyTree]) -> Generator[None]:
     """While active, `normal_like` returns these trees in their order instead of drawing.
 
     Raises:
@@ -264,6 +269,6 @@ def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
     return _random_like(jax.random.rademacher, key, tree)
 
 
-def path_name(path: tuple) -> str:
+def path_name(path: tuple[Any, ...]) -> str:
     """A key path as a name: ("layers", 0, "weight") gives "layers.0.weight"."""
     return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -1,7 +1,7 @@
 """BlackJAX's algorithms as kernels, and kernels as BlackJAX's algorithms."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import equinox as eqx
@@ -54,7 +54,9 @@ class _Step(Identified):
 
     kernel: Any
 
-    def __call__(self, rng_key: PRNGKeyArray, state: Any, batch: PyTree = None) -> tuple[Any, Any]:
+    def __call__(
+        self, rng_key: PRNGKeyArray, state: PyTree, batch: PyTree = None
+    ) -> tuple[Any, Any]:
         batches = {} if batch is None else {"batch": batch}
         return self.kernel.step(rng_key, state, **batches)
 
@@ -186,7 +188,7 @@ def from_blackjax(
 
 
 @contextlib.contextmanager
-def _as_blackjax_computes() -> Iterator[None]:
+def _as_blackjax_computes() -> Generator[None]:
     """JAX's usual promotion of types and ranks, which BlackJAX relies on."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield

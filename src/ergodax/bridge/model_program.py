@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import equinox as eqx
@@ -19,14 +19,14 @@ LOCK = threading.RLock()
 class ModelProgram(eqx.Module):
     """A model with its arguments; those with a row for each example are given apart, as data."""
 
-    model: Callable = eqx.field(static=True)  # with primitives of NumPyro
-    arguments: list  # (args, kwargs), None in the place of data
+    model: Callable[..., Any] = eqx.field(static=True)  # with primitives of NumPyro
+    arguments: list[Any]  # (args, kwargs), None in the place of data
     is_data: tuple[bool, ...] = eqx.field(static=True)  # which leaves of (args, kwargs) are data
     structure: Any = eqx.field(static=True)  # of (args, kwargs)
     plate: str | None = eqx.field(static=True)  # the name of the data's plate, or None
     # the latent sites, with the shapes of their unconstrained values
     sites: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
-    template: list  # a few rows of the data, on which the prior is evaluated
+    template: list[Any]  # a few rows of the data, on which the prior is evaluated
 
     def log_prior(self, position: dict[str, Array]) -> Float[Array, ""]:
         """Everything outside the data's plate, with the Jacobians of the transforms."""
@@ -34,7 +34,7 @@ class ModelProgram(eqx.Module):
         outside = [s for s in _random(trace) if not inside(s, self.plate)]
         return _cast(sum((jnp.sum(density(s)) for s in outside), start=jacobian), position)
 
-    def log_likelihoods(self, position: dict[str, Array], batch: list) -> Float[Array, " n"]:
+    def log_likelihoods(self, position: dict[str, Array], batch: list[Any]) -> Float[Array, " n"]:
         """What the observed sites inside the data's plate add, for each row of the batch."""
         trace, _ = self.run(position, batch)
         rows = jnp.zeros(batch[0].shape[0], tree.result_dtype(position))
@@ -43,20 +43,20 @@ class ModelProgram(eqx.Module):
                 rows = rows + _cast(self._by_row(site, trace, rows.size), position)
         return rows
 
-    def log_joint(self, position: dict[str, Array], data: list) -> Float[Array, ""]:
+    def log_joint(self, position: dict[str, Array], data: list[Any]) -> Float[Array, ""]:
         """Everything."""
         trace, jacobian = self.run(position, data)
         every = (jnp.sum(density(s)) for s in _random(trace))
         return _cast(sum(every, start=jacobian), position)
 
-    def run(self, position: dict[str, Array], data: list) -> tuple[dict, Array]:
+    def run(self, position: dict[str, Array], data: list[Any]) -> tuple[dict[str, Any], Array]:
         """The trace at a position, and the log determinant of its transforms."""
         from numpyro import handlers
         from numpyro.distributions import biject_to
 
         jacobian = jnp.zeros((), tree.result_dtype(position))
 
-        def constrained(site: dict) -> Any:
+        def constrained(site: dict[str, Any]) -> Any:
             nonlocal jacobian
             if site["type"] != "sample" or site["name"] not in position:
                 return None
@@ -71,7 +71,7 @@ class ModelProgram(eqx.Module):
             trace = self._trace(model, data)
         return trace, jacobian
 
-    def constrain(self, position: dict[str, Array], data: list) -> dict[str, Array]:
+    def constrain(self, position: dict[str, Array], data: list[Any]) -> dict[str, Array]:
         """The latent and deterministic sites at a position."""
         trace, _ = self.run(position, data)
         names = dict(self.sites)
@@ -81,7 +81,7 @@ class ModelProgram(eqx.Module):
             if name in names or site["type"] == "deterministic"
         }
 
-    def unconstrain(self, values: dict[str, Array], data: list) -> dict[str, Array]:
+    def unconstrain(self, values: dict[str, Array], data: list[Any]) -> dict[str, Array]:
         """The position whose sites have these values."""
         from numpyro import handlers
         from numpyro.distributions import biject_to
@@ -93,7 +93,7 @@ class ModelProgram(eqx.Module):
                 for name, _ in self.sites
             }
 
-    def _trace(self, model: Callable, data: list) -> dict:
+    def _trace(self, model: Callable[..., Any], data: list[Any]) -> dict[str, Any]:
         from numpyro import handlers
 
         rows, rest = iter(data), iter(tree.thaw(self.arguments))
@@ -102,12 +102,12 @@ class ModelProgram(eqx.Module):
         with resized(self.plate, data[0].shape[0] if data else 0):
             return handlers.trace(model).get_trace(*args, **kwargs)
 
-    def _by_row(self, site: dict, trace: dict, count: int) -> Array:
+    def _by_row(self, site: dict[str, Any], trace: dict[str, Any], count: int) -> Array:
         """The log density of a site for each row of its plate, which NumPyro may have scaled."""
         with as_numpyro_computes():
-            dim = next(f.dim for f in site["cond_indep_stack"] if f.name == self.plate)
-            declared = trace[self.plate]["args"][0]
-            rows = jnp.moveaxis(density(site), dim, 0).reshape(count, -1)
+            frame = next(f for f in site["cond_indep_stack"] if f.name == self.plate)
+            declared = trace[frame.name]["args"][0]
+            rows = jnp.moveaxis(density(site), frame.dim, 0).reshape(count, -1)
             return jnp.sum(rows, axis=1) * (count / declared)
 
 
@@ -116,27 +116,27 @@ def resized(plate: str | None, count: int) -> Any:
     from numpyro.primitives import Messenger
 
     class Handler(Messenger):
-        def process_message(self, msg: dict) -> None:
+        def process_message(self, msg: dict[str, Any]) -> None:
             if msg["type"] == "plate" and msg["name"] == plate and msg["args"][0] != count:
                 msg["value"] = jnp.arange(count)
 
     return Handler()
 
 
-def density(site: dict) -> Array:
+def density(site: dict[str, Any]) -> Array:
     """The log density at a site, by batch dimension, as scaled and masked by the model."""
     with as_numpyro_computes():
         value = site["fn"].log_prob(site["value"])
         return value if site["scale"] is None else site["scale"] * value
 
 
-def inside(site: dict, plate: str | None) -> bool:
+def inside(site: dict[str, Any], plate: str | None) -> bool:
     """Whether a site stands in a plate of this name."""
     return any(frame.name == plate for frame in site["cond_indep_stack"])
 
 
 @contextlib.contextmanager
-def as_numpyro_computes() -> Iterator[None]:
+def as_numpyro_computes() -> Generator[None]:
     """JAX's usual promotion of types and ranks, which NumPyro relies on; one thread at a time.
 
     NumPyro's handlers stand on one stack for all threads, and programs are traced in several.
@@ -145,7 +145,7 @@ def as_numpyro_computes() -> Iterator[None]:
         yield
 
 
-def _random(trace: dict) -> list[dict]:
+def _random(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """The sites with a density, observed or not."""
     return [site for site in trace.values() if site["type"] == "sample"]
 

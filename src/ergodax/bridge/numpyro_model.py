@@ -1,6 +1,7 @@
 """NumPyro models as targets: unconstrained, with a likelihood for each row of the data."""
 
 # pyright: reportMissingImports=false
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ class _OfModel:
         latent = {name: jnp.asarray(values[name]) for name, _ in self.program.sites}
         return eqx.filter_jit(ModelProgram.unconstrain)(self.program, latent, self._rows())
 
-    def _rows(self) -> list:
+    def _rows(self) -> list[Any]:
         return getattr(self, "data", [])
 
 
@@ -75,7 +76,7 @@ class ModelPosterior(_OfModel, Posterior):
 
     program: ModelProgram
 
-    def __init__(self, program: ModelProgram, data: list) -> None:
+    def __init__(self, program: ModelProgram, data: list[Any]) -> None:
         super().__init__(program.log_prior, program.log_likelihoods, data, batched=True)
         self.program = program
 
@@ -129,7 +130,7 @@ def numpyro(
         programming in NumPyro, 2019.
     """
     try:
-        import numpyro  # noqa: F401
+        importlib.import_module("numpyro")
     except ImportError as error:
         raise ImportError(
             "ergodax.bridge.numpyro needs NumPyro: pip install 'ergodax[numpyro]'."
@@ -152,13 +153,13 @@ def numpyro(
 
 
 def _read(
-    model: Callable, args: tuple, kwargs: dict, plate: str | None
-) -> tuple[str | None, int, tuple]:
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], plate: str | None
+) -> tuple[str | None, int, tuple[Any, ...]]:
     """The data's plate, its rows (-1 without one), and the latent sites with their shapes."""
     from numpyro import handlers
     from numpyro.distributions import biject_to
 
-    found: list[tuple] = []
+    found: list[tuple[Any, ...]] = []
 
     def look() -> None:
         with as_numpyro_computes(), handlers.seed(rng_seed=0), _no_control_flow():
@@ -175,7 +176,7 @@ def _read(
     return found[0]
 
 
-def _latent_sites(trace: dict) -> list[dict]:
+def _latent_sites(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """The sites to be sampled, all of them continuous."""
     for name, site in trace.items():
         if site["type"] in ("param", "mutable"):
@@ -195,7 +196,7 @@ def _latent_sites(trace: dict) -> list[dict]:
     return latent
 
 
-def _data_plate(trace: dict, leaves: list[Any], plate: Any) -> str | None:
+def _data_plate(trace: dict[str, Any], leaves: list[Any], plate: Any) -> str | None:
     """The plate whose rows are the examples; None where no plate has observed sites."""
     if plate is None:
         return None
@@ -216,7 +217,7 @@ def _data_plate(trace: dict, leaves: list[Any], plate: Any) -> str | None:
     return good[0] if good else None
 
 
-def _fault(trace: dict, leaves: list[Any], plate: str) -> str | None:
+def _fault(trace: dict[str, Any], leaves: list[Any], plate: str) -> str | None:
     """Why the rows of a plate can't be the examples of a posterior; None where they can."""
     size, subsample_size = trace[plate]["args"]
     if subsample_size not in (None, size):
@@ -249,7 +250,7 @@ def _no_control_flow() -> Any:
     from numpyro.primitives import Messenger
 
     class Handler(Messenger):
-        def process_message(self, msg: dict) -> None:
+        def process_message(self, msg: dict[str, Any]) -> None:
             if msg["type"] == "control_flow":
                 raise ValueError(
                     "the model has a scan or cond of numpyro.contrib.control_flow, which is not "
@@ -264,7 +265,7 @@ def _as_array(leaf: Any) -> Any:
     return jnp.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else leaf
 
 
-def _check_sum(program: ModelProgram, data: list) -> None:
+def _check_sum(program: ModelProgram, data: list[Any]) -> None:
     """The model on all rows must be the prior and a term for each row, which a batch shares."""
     position, count = _start(program, jax.random.key(0)), data[0].shape[0]
     some = jnp.asarray([count - 1, count // 2])
@@ -286,7 +287,7 @@ def _check_sum(program: ModelProgram, data: list) -> None:
 
 
 @eqx.filter_jit
-def _terms(program: ModelProgram, position: Sites, data: list, some: Array) -> tuple:
+def _terms(program: ModelProgram, position: Sites, data: list[Any], some: Array) -> tuple[Any, ...]:
     """The prior, the whole, and the likelihoods of all rows and of some of them alone."""
     each = program.log_likelihoods(position, data)
     batch = program.log_likelihoods(position, take(data, some))
@@ -302,5 +303,5 @@ def _start(program: ModelProgram, key: PRNGKeyArray) -> dict[str, Array]:
 
 
 @eqx.filter_jit
-def _constrain_many(program: ModelProgram, data: list, positions: dict[str, Array]) -> Sites:
+def _constrain_many(program: ModelProgram, data: list[Any], positions: dict[str, Array]) -> Sites:
     return jax.vmap(lambda position: program.constrain(position, data))(positions)

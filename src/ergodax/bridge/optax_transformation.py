@@ -87,7 +87,7 @@ class UsersGradient(GradientEstimator):
     def init(self, key: PRNGKeyArray, position: PyTree) -> None:
         """Nothing to remember."""
 
-    def estimate(self, key: PRNGKeyArray, state: Any, position: PyTree) -> tuple[Estimate, Any]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> tuple[Estimate, Any]:
         """The user's gradient; the potential is unknown."""
         self.log.positions.append(position)
         unknown = jnp.full((), jnp.nan, tree.result_dtype(position))
@@ -101,7 +101,7 @@ def _constant(position: PyTree, value: PyTree) -> PyTree:
 
 
 @_constant.defjvp
-def _(primals: tuple, tangents: tuple) -> Any:
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     raise TypeError(
         "the kernel needs the derivative of the gradient, which bridge.optax does not have. Try "
         "correction=False, if the sampler is ex.psgld."
@@ -154,7 +154,9 @@ class _Run:
         key_init, _ = jax.random.split(key)
         return kernel.init(jax.random.fold_in(key_init, 0), position), log
 
-    def _step(self, inner: Any, gradient: PyTree, key: PRNGKeyArray, number: Any) -> tuple:
+    def _step(
+        self, inner: PyTree, gradient: PyTree, key: PRNGKeyArray, number: Int[Array, ""] | int
+    ) -> tuple[Any, ...]:
         """With the key that chain 0 of `ex.sample` has at this step."""
         kernel, log = _with_gradient(self.kernel, gradient)
         chain = jax.random.fold_in(jax.random.split(key)[1], 0)

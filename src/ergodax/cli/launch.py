@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import IO, Annotated
 
 from cyclopts import Parameter
@@ -90,7 +90,7 @@ def launch(
 def _run_once(command: list[str], processes: int, output: int | None) -> tuple[int, int, bool]:
     """The first process that failed, its status (0: none did), and whether we were told to stop."""
     address = f"127.0.0.1:{_free_port()}"
-    running: list[subprocess.Popen] = []
+    running: list[subprocess.Popen[bytes]] = []
     with _noted() as came, _guard() as guard:
         try:
             for number in range(processes):
@@ -100,8 +100,12 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
                     "ERGODAX_PROCESS_ID": str(number),
                 }
                 # In a session of its own, Ctrl-C reaches a process once: through us.
-                more = {"env": os.environ | own, "start_new_session": True, "stdout": output}
-                running.append(subprocess.Popen(command, **more))
+                environment = os.environ | own
+                running.append(
+                    subprocess.Popen(
+                        command, env=environment, start_new_session=True, stdout=output
+                    )
+                )
                 print(running[-1].pid, file=guard, flush=True)
             which, status = _watch(running, came)
             return which, status, bool(came)
@@ -110,7 +114,7 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
 
 
 @contextlib.contextmanager
-def _guard() -> Iterator[IO[str]]:
+def _guard() -> Generator[IO[str]]:
     """Another process, which outlives this one if it is killed, and then kills its children.
 
     Gives where it is told of them, a line for each.
@@ -123,7 +127,7 @@ def _guard() -> Iterator[IO[str]]:
 
 
 @contextlib.contextmanager
-def _noted() -> Iterator[list[int]]:
+def _noted() -> Generator[list[int]]:
     """While active, signals to stop are noted in a list."""
     came: list[int] = []
     both = signal.SIGINT, signal.SIGTERM
@@ -135,7 +139,7 @@ def _noted() -> Iterator[list[int]]:
             signal.signal(one, handler)
 
 
-def _watch(running: list[subprocess.Popen], came: list[int]) -> tuple[int, int]:
+def _watch(running: list[subprocess.Popen[bytes]], came: list[int]) -> tuple[int, int]:
     """Wait until one fails or all end; told to stop, they end of themselves, after one chunk."""
     handed_on = 0
     while True:
@@ -150,7 +154,7 @@ def _watch(running: list[subprocess.Popen], came: list[int]) -> tuple[int, int]:
         time.sleep(POLL)
 
 
-def _end(running: list[subprocess.Popen]) -> None:
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
     for process in running:
         if process.poll() is None:
             process.terminate()

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 import ergodax as ex
 from ergodax import dynamics, targets, tree
 from ergodax.cli import user_files as files
+from ergodax.kernel import State
 from ergodax.target import AbstractTarget
 from ergodax.target.analytic import AnalyticTarget
 
@@ -53,7 +54,7 @@ OF_SAMPLERS = {
 Sampler = Callable[[Any, float, float], Any]  # (gradient, step size, temperature) -> kernel
 
 
-def _sampler(make: Callable, *more: Any, **options: Any) -> Sampler:
+def _sampler(make: Callable[..., Any], *more: Any, **options: Any) -> Sampler:
     return lambda g, h, t: make(g, h, *more, temperature=t, **options)
 
 
@@ -80,7 +81,7 @@ class Thermostat(eqx.Module):
     temperature: float
     shift: float
 
-    def __call__(self, key: Any, state: Any) -> Any:
+    def __call__(self, key: PRNGKeyArray, state: State) -> Any:
         """The state with a fresh thermostat."""
         zeta = state.auxiliary["thermostat"]
         spread = (self.temperature / tree.size(state.position)) ** 0.5
@@ -209,7 +210,7 @@ def _known(table: Mapping[str, Any], name: str, kind: str) -> Any:
     return table[name]
 
 
-def _needed(function: Callable, text: str, most: tuple[str, ...]) -> int:
+def _needed(function: Callable[..., Any], text: str, most: tuple[str, ...]) -> int:
     """How many arguments a function must be given, of those in `most`."""
     given = inspect.signature(function).parameters.values()
     places = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

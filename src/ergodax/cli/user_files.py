@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,7 +46,7 @@ def load(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def blaming() -> Iterator[None]:
+def blaming() -> Generator[None]:
     """While active, an exception that passed through a user's file says through which line.
 
     Raises:

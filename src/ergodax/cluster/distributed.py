@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from types import TracebackType
 from typing import Any
 
 import equinox as eqx
@@ -112,7 +113,7 @@ def gather(samples: Any, mesh: Mesh) -> Any:
     return eqx.combine(jax.tree.map(lambda x: on_words(whole, x), arrays), rest)
 
 
-def _leave(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _leave(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Report an uncaught error and end at once, so that the others notice.
 
     At an ordinary end JAX waits until all processes have come to theirs; those that wait for this

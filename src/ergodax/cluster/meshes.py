@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import PyTree
 
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
@@ -90,7 +91,7 @@ def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:
     return checked
 
 
-def _check_data(across: int, kernel: Any) -> None:
+def _check_data(across: int, kernel: PyTree) -> None:
     """Refuse a kernel that would evaluate all its rows on each of the devices along "data"."""
     found = [x for x in jax.tree.leaves(kernel, is_leaf=is_shards) if is_shards(x)]
     if across == 1:

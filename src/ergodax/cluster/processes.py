@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import jax
@@ -55,7 +55,7 @@ class Together:
         self.number, self.count = jax.process_index(), jax.process_count()
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self) -> Generator[None]:
         """A context that all leave together: by their own error, or by that of another.
 
         Raises:
@@ -137,7 +137,7 @@ class Together:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
+def watched() -> Generator[None]:
     """A context in which a broken connection is a process lost.
 
     Raises:

@@ -210,7 +210,7 @@ class Coupled(Kernel):
         numbers = jnp.arange(self.substeps + 1, dtype=jnp.int32)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
-        def substep(fine: Any, key: PRNGKeyArray) -> tuple[Any, tuple[list[PyTree], Info]]:
+        def substep(fine: PyTree, key: PRNGKeyArray) -> tuple[Any, tuple[list[PyTree], Info]]:
             with tree.recorded_normals() as normals:
                 fine, info = self.fine.step(key, fine)
             return fine, (normals, info)
@@ -257,7 +257,7 @@ def _sample(
     kernel: Coupled,
     position: PyTree,
     num_steps: int,
-    key: Any,
+    key: PRNGKeyArray,
     function: Callable[[PyTree], PyTree] | None,
     burn_in: int,
     thin: int,

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax.checks import real_number, whole_number
 from ergodax.gradient.at_draws import as_estimator, gradients_at, is_exact
 from ergodax.kernel import check_key
 from ergodax.stats.draws import columns, positions_of
 from ergodax.stats.estimators import effective_size, standard_error
+from ergodax.tree import Number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +49,10 @@ class SteinDiscrepancy:
 
 
 def kernel_stein_discrepancy(
-    draws: Any,
+    draws: PyTree,
     gradient: Any = None,
     *,
-    gradients: Any = None,
+    gradients: PyTree = None,
     temperature: float = 1.0,
     c: float = 1.0,
     power: float = -0.5,
@@ -134,8 +135,8 @@ def stein_matrix(
     s: Float[Array, "n d"],
     y: Float[Array, "m d"],
     t: Float[Array, "m d"],
-    c: Any = 1.0,
-    power: Any = -0.5,
+    c: Number = 1.0,
+    power: Number = -0.5,
 ) -> Float[Array, "n m"]:
     """k0 of every point x with every point y, whose scores (grad log pi) are s and t."""
     b = jnp.asarray(power, x.dtype)
@@ -172,8 +173,8 @@ def _products(
 
 
 def _discrepancy(
-    x: Any, s: Any, second: Any, key: Any, c: float, power: float, statistic: str,
-    num_resamples: int, block: int,
+    x: np.ndarray, s: np.ndarray, second: np.ndarray, key: PRNGKeyArray, c: float, power: float,
+    statistic: str, num_resamples: int, block: int,
 ) -> SteinDiscrepancy:  # fmt: skip
     chains, draws, d = x.shape
     n = chains * draws
@@ -205,7 +206,9 @@ def _discrepancy(
     return SteinDiscrepancy(float(sums[0]), error, float(p_value), n, statistic)
 
 
-def _signs(key: Any, x: Float[np.ndarray, "c n d"], count: int) -> Float[np.ndarray, "cn r"]:
+def _signs(
+    key: PRNGKeyArray, x: Float[np.ndarray, "c n d"], count: int
+) -> Float[np.ndarray, "cn r"]:
     """Columns of signs +-1 that change along each chain more rarely than the draws do."""
     chains, draws, _ = x.shape
     time = chains * draws / np.min(effective_size(x)) if draws > 3 else 1.0
@@ -216,7 +219,7 @@ def _signs(key: Any, x: Float[np.ndarray, "c n d"], count: int) -> Float[np.ndar
     return np.where(np.cumsum(change, axis=1) % 2, -1.0, 1.0).reshape(chains * draws, count)
 
 
-def _thinned(positions: Any, num_draws: int) -> Any:
+def _thinned(positions: PyTree, num_draws: int) -> Any:
     """Evenly spaced draws of every chain, at most `num_draws` in all."""
     chains, draws = next(np.shape(x)[:2] for x in jax.tree.leaves(positions) if np.ndim(x))
     each = min(draws, max(1, num_draws // chains))
@@ -224,7 +227,9 @@ def _thinned(positions: Any, num_draws: int) -> Any:
     return jax.tree.map(lambda x: np.asarray(x)[:, places] if np.ndim(x) else x, positions)
 
 
-def _whitened(x: Any, slopes: Any, second: Any, whitening: Any) -> tuple[Any, Any, Any]:
+def _whitened(
+    x: np.ndarray, slopes: np.ndarray, second: np.ndarray, whitening: Any
+) -> tuple[Any, Any, Any]:
     """L^-1 (x - mean) and L^T grad U, with L L^T the matrix to whiten with."""
     x = x - x.mean(axis=(0, 1))
     if whitening is None:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import scipy
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from ergodax.checks import real_number, whole_number
 from ergodax.gradient.at_draws import gradients_at
@@ -108,7 +108,7 @@ class TemperatureReport:
 
 
 def temperature(
-    samples: Any,
+    samples: PyTree,
     gradient: Any = None,
     *,
     temperature: float = 1.0,
@@ -182,7 +182,9 @@ def temperature(
     return TemperatureReport(tuple(checks), float(temperature), level)
 
 
-def _configurational(draws: Any, gradients: Any, by: str) -> dict[str, Float[np.ndarray, "c n"]]:
+def _configurational(
+    draws: PyTree, gradients: PyTree, by: str
+) -> dict[str, Float[np.ndarray, "c n"]]:
     """(x - x0) dU/dx, its mean over everything and over the parts asked for."""
     x, names = columns(draws)
     product = (x - _elsewhere(x)) * columns(gradients).values

@@ -91,6 +91,7 @@ class Concentration(StoppingRule):
 
     def distance(self, seen: Seen, look: Int[Array, ""], span: Array | None) -> Float[Array, ""]:
         """The inequality at delta / (2 m^2) for the m-th look; these sum to less than delta."""
+        assert span is not None  # this rule's own
         dtype = seen.mean.dtype
         m = (look + 1).astype(dtype)
         drawn = Drawn(

@@ -66,7 +66,7 @@ class Flips(NamedTuple):
     """The bright rows now, how many (lost ones included), whether all bounds held, and the cost."""
 
     bright: Int[Array, " places"]
-    count: Int[Array, ""]
+    total: Int[Array, ""]
     sound: Bool[Array, ""]
     evaluations: Int[Array, ""]
 
@@ -84,8 +84,8 @@ def flip(
     come, arrivals, looked, holds = _brighten(key_bright, excess, position, bright, probability)
     n = excess.posterior.num_data
     rows = jnp.sort(jnp.concatenate([stay, come]))[: bright.size]
-    count, cost = how_many(stay < n) + arrivals, how_many(bright < n) + looked
-    return Flips(rows, count, sound & holds, cost)
+    total, cost = how_many(stay < n) + arrivals, how_many(bright < n) + looked
+    return Flips(rows, total, sound & holds, cost)
 
 
 def how_many(flags: Bool[Array, " n"]) -> Int[Array, ""]:
@@ -105,7 +105,7 @@ def _darken(
     count = how_many(bright < n)
     uniforms = jax.random.uniform(key, bright.shape, probability.dtype)
 
-    def one(carry: tuple) -> tuple:
+    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         done, rows, sound = carry
         block, u = (lax.dynamic_slice(x, (done,), (BLOCK,)) for x in (rows, uniforms))
         gap, holds = excess(position, block)
@@ -128,7 +128,7 @@ def _brighten(
     """Dark rows that go bright, how many, how many were looked at, whether all bounds held."""
     n = excess.posterior.num_data
 
-    def one(carry: tuple) -> tuple:
+    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         key, passed, come, arrivals, looked, sound = carry
         key, key_gaps, key_test = jax.random.split(key, 3)
         passed, rows = successes(key_gaps, passed, probability, n)
@@ -216,8 +216,8 @@ class Firefly(Kernel):
             (y, Estimate(end[1], end[0])),
             rise,
             step_size=h,
-            evaluations=flips.evaluations + flips.count * (self.num_leapfrog_steps + 1),
-            feasible=flips.sound & (jnp.maximum(begun, flips.count) <= self.capacity),
+            evaluations=flips.evaluations + flips.total * (self.num_leapfrog_steps + 1),
+            feasible=flips.sound & (jnp.maximum(begun, flips.total) <= self.capacity),
         )
         return State(state.position, {}, state.gradient, None, state.step), info
 
@@ -240,7 +240,7 @@ def energy_given(excess: Excess, bright: Int[Array, " places"], position: PyTree
         gap = jnp.where(real, gap, 1.0)
         return -jnp.sum(jnp.where(real, gap + jnp.log(-jnp.expm1(-gap)), 0.0))
 
-    def one(carry: tuple) -> tuple:
+    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         done, value, gradient = carry
         rows = lax.dynamic_slice(bright, (done,), (BLOCK,))
         more, slope = jax.value_and_grad(of_block)(position, rows)

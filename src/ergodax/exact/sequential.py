@@ -203,7 +203,7 @@ class SequentialMetropolis(Kernel):
         rows, n = Permutation(self.posterior.num_data), self.posterior.num_data
         words = rows.draw(key)
 
-        def one(carry: tuple) -> tuple:
+        def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             seen, look, _ = carry
             places = seen.count + jnp.arange(self.batch_size, dtype=jnp.int32)
             batch = take(self.posterior.data, rows(words, jnp.minimum(places, n - 1)))

@@ -132,7 +132,7 @@ class Tuna(Kernel):
         chi = self.chi.astype(dtype)
         end = most + chi * most**2
 
-        def one(carry: tuple) -> tuple:
+        def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             key, time, total, count, sound = carry
             key, key_time, key_row, key_keep = jax.random.split(key, 4)
             times = time + jnp.cumsum(jax.random.exponential(key_time, (self.block_size,), dtype))

@@ -25,7 +25,8 @@ class BatchEstimator(GradientEstimator):
     state and position; `batching` draws the rows.
     """
 
-    target: eqx.AbstractVar[Posterior]
+    # A narrower type is sound, since modules are frozen, which pyright does not know.
+    target: eqx.AbstractVar[Posterior]  # pyright: ignore[reportIncompatibleVariableOverride]
     batch_size: eqx.AbstractVar[int]
     batching: eqx.AbstractVar[Batching]
 

@@ -1,6 +1,7 @@
 """Batch gradients about a centre, fixed or renewed: the noise shrinks with the distance from it."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -50,7 +51,7 @@ class AboutCentre(BatchEstimator):
         return self._estimate(expansion, position, rest, num_rows(batch), cost), scores, state
 
     def _estimate(
-        self, expansion: Expansion, position: PyTree, rest: tuple, rows: int, cost: Array
+        self, expansion: Expansion, position: PyTree, rest: tuple[Any, ...], rows: int, cost: Array
     ) -> Estimate:
         potential, gradient = corrected(self.target, position, expansion(position), rest, rows)
         return Estimate(gradient, potential, evaluations=cost)

@@ -71,7 +71,7 @@ def sample_covariance_in_chunks(
         mean = tree.mean_rows(scores)
         return mean, SUMS[structure](centred(scores))
 
-    def merge(seen: tuple, numbers: Int[Array, " k"]) -> tuple[tuple, None]:
+    def merge(seen: tuple[Any, ...], numbers: Int[Array, " k"]) -> tuple[tuple[Any, ...], None]:
         count, mean, squares = seen
         new_mean, new_squares = moments(numbers)
         share = numbers.size / (count + numbers.size)
@@ -285,7 +285,7 @@ class ScoreCovariance(GradientEstimator):
             known = dataclasses.replace(estimate, covariance=state.covariance)
             return known, detach(gradient)[1], state.weight
 
-        def unmeasured(found: tuple) -> tuple[Estimate, PyTree, Float[Array, ""]]:
+        def unmeasured(found: tuple[Any, ...]) -> tuple[Estimate, PyTree, Float[Array, ""]]:
             estimate, gradient, _ = found
             cost = estimate.evaluations - self._cost_of_measuring
             kept = dataclasses.replace(estimate, covariance=state.covariance, evaluations=cost)

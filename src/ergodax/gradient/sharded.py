@@ -1,5 +1,7 @@
 """Batches with an equal part from each shard of the data, so that devices can share a gradient."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -117,7 +119,9 @@ class Stratified(GradientEstimator):
             "shard of the data. Try the ex.Minibatch that it was made from."
         )
 
-    def _of_batch(self, expansion: Expansion | None, position: PyTree, batch: PyTree) -> tuple:
+    def _of_batch(
+        self, expansion: Expansion | None, position: PyTree, batch: PyTree
+    ) -> tuple[Any, ...]:
         """What the batch has to tell of the log-likelihood, summed over it, and its gradient."""
         if expansion is not None:
             return expansion.remainder(self.model, position, batch)

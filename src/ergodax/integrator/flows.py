@@ -4,8 +4,6 @@ A: the position moves with constant momentum.      B: the momentum is kicked by 
 O: friction and noise, solved exactly.             D: the thermostat follows the kinetic energy.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
@@ -13,6 +11,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.recipe.operators import Operator
 from ergodax.recipe.operators.algebra import solve_sum
+from ergodax.tree import Number
 
 LETTERS = {
     "A": "drift of the position",
@@ -22,18 +21,23 @@ LETTERS = {
 }
 
 
-def drift(position: PyTree, momentum: PyTree, mass: Operator, t: Any) -> PyTree:
+def drift(position: PyTree, momentum: PyTree, mass: Operator, t: Number) -> PyTree:
     """A: position + t M^-1 r."""
     return tree.add_scaled(position, t, mass.solve(momentum))
 
 
-def kick(momentum: PyTree, gradient: PyTree, t: Any) -> PyTree:
+def kick(momentum: PyTree, gradient: PyTree, t: Number) -> PyTree:
     """B: r - t grad U."""
     return tree.add_scaled(momentum, -t, gradient)
 
 
 def ornstein_uhlenbeck(
-    key: PRNGKeyArray, momentum: PyTree, mass: Operator, friction: Any, temperature: Any, t: Any
+    key: PRNGKeyArray,
+    momentum: PyTree,
+    mass: Operator,
+    friction: Number,
+    temperature: Number,
+    t: Number,
 ) -> PyTree:
     """O: r e^(-gamma t) + N(0, T M (1 - e^(-2 gamma t)))."""
     noise = mass.sqrt_mv(tree.normal_like(key, momentum))
@@ -46,9 +50,9 @@ def thermostatted_noise(
     momentum: PyTree,
     thermostat: PyTree,
     mass: Operator,
-    friction: Any,
-    temperature: Any,
-    t: Any,
+    friction: Number,
+    temperature: Number,
+    t: Number,
 ) -> PyTree:
     """O with friction zeta and noise A: r e^(-zeta t) + N(0, A T M (1 - e^(-2 zeta t)) / zeta).
 
@@ -73,9 +77,9 @@ def thermostat_drift(
     thermostat: PyTree,
     momentum: PyTree,
     mass: Operator,
-    thermal_mass: Any,
-    temperature: Any,
-    t: Any,
+    thermal_mass: Number,
+    temperature: Number,
+    t: Number,
     *,
     per_coordinate: bool,
 ) -> PyTree:
@@ -94,8 +98,8 @@ def damped_kick(
     mass: Operator,
     covariance: Operator,
     *,
-    weight: Any,
-    damping: Any = 0.0,
+    weight: Number,
+    damping: Number = 0.0,
 ) -> tuple[PyTree, PyTree]:
     """The impulse p twice, and between them the friction that undoes its heat.
 

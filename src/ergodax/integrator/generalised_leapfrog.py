@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ergodax import tree
 from ergodax.integrator.hamiltonian import Energies
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy
+from ergodax.tree import Number
 
 SLACK = 10.0  # the way back may miss the start by this many tolerances
 
@@ -41,7 +42,12 @@ class Flow(NamedTuple):
 
 
 def generalised_leapfrog(
-    flow: Flow, position: PyTree, momentum: PyTree, start: Energies, step_size: Any, num_steps: int
+    flow: Flow,
+    position: PyTree,
+    momentum: PyTree,
+    start: Energies,
+    step_size: Number,
+    num_steps: int,
 ) -> Trajectory:
     """Follow H = U(x) + K(x, r) for num_steps steps of size h, or up to one that fails.
 
@@ -71,7 +77,7 @@ def generalised_leapfrog(
 
 
 def _implicit_half(
-    flow: Flow, position: PyTree, momentum: PyTree, gradient: PyTree, step_size: Any
+    flow: Flow, position: PyTree, momentum: PyTree, gradient: PyTree, step_size: Number
 ) -> tuple[PyTree, PyTree, Bool[Array, ""]]:
     """The new position, the momentum half-way, and whether both iterations converged."""
 
@@ -90,7 +96,7 @@ def _implicit_half(
 
 
 def _kicked(
-    flow: Flow, momentum: PyTree, at: PyTree, half: PyTree, gradient: PyTree, step_size: Any
+    flow: Flow, momentum: PyTree, at: PyTree, half: PyTree, gradient: PyTree, step_size: Number
 ) -> PyTree:
     """Momentum - h/2 F(at, half)."""
     force = tree.add(gradient, flow.kinetic.force(at, half, flow.temperature))
@@ -109,7 +115,7 @@ def fixed_point(
         _, change, count = carry
         return (change > tolerance) & (count < max_iterations)
 
-    def iterate(carry: tuple[PyTree, Float[Array, ""], Int[Array, ""]]) -> tuple:
+    def iterate(carry: tuple[PyTree, Float[Array, ""], Int[Array, ""]]) -> tuple[Any, ...]:
         y, _, count = carry
         new = function(y)
         return new, _distance(new, y, start), count + 1

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy
 from ergodax.recipe.operators import Operator
 from ergodax.schedule import Schedule
+from ergodax.tree import Number
 
 Energies = tuple[Float[Array, ""], PyTree]  # a potential and its gradient
 
@@ -30,11 +31,11 @@ class ConstantMass(eqx.Module):
         """Itself: nothing depends on the position."""
         return self
 
-    def draw(self, key: PRNGKeyArray, position: PyTree, temperature: Any = 1.0) -> PyTree:
+    def draw(self, key: PRNGKeyArray, position: PyTree, temperature: Number = 1.0) -> PyTree:
         """r ~ N(0, T M)."""
         return draw_momentum(key, position, self.mass, temperature)
 
-    def __call__(self, position: PyTree, momentum: PyTree, temperature: Any) -> Float[Array, ""]:
+    def __call__(self, position: PyTree, momentum: PyTree, temperature: Number) -> Float[Array, ""]:
         """The energy."""
         return 0.5 * tree.dot(momentum, self.mass.solve(momentum))
 
@@ -52,7 +53,10 @@ class Proposal(NamedTuple):
     evaluations: Int[Array, ""]
 
 
-class HamiltonianKernel(Kernel):
+Kinetic = TypeVar("Kinetic", ConstantMass, RiemannianEnergy)
+
+
+class HamiltonianKernel(Kernel, Generic[Kinetic]):
     """A fresh momentum, a trajectory, a Metropolis test: every exact Hamiltonian sampler.
 
     A subclass says what is known where a step begins, and follows its trajectory.
@@ -60,7 +64,7 @@ class HamiltonianKernel(Kernel):
 
     step_size: eqx.AbstractVar[Schedule]
     temperature: eqx.AbstractVar[Schedule]
-    kinetic: eqx.AbstractVar[ConstantMass | RiemannianEnergy]
+    kinetic: eqx.AbstractVar[Kinetic]
 
     @abc.abstractmethod
     def start(self, key: PRNGKeyArray, position: PyTree) -> Any:
@@ -68,7 +72,7 @@ class HamiltonianKernel(Kernel):
 
     @abc.abstractmethod
     def follow(
-        self, kinetic: Any, state: State, momentum: PyTree, h: Array, temperature: Array
+        self, kinetic: Kinetic, state: State, momentum: PyTree, h: Array, temperature: Array
     ) -> Proposal:
         """The trajectory from the state's position with this momentum, under `kinetic`."""
 
@@ -125,7 +129,7 @@ def leapfrog(
     momentum: PyTree,
     start: Energies,
     mass: Operator,
-    step_size: Any,
+    step_size: Number,
     num_steps: int,
 ) -> tuple[PyTree, PyTree, Energies]:
     """Half kick, drift, half kick, num_steps times; volume preserving and reversible.
@@ -134,7 +138,7 @@ def leapfrog(
     Stable for h^2 lambda_max(M^-1 Hessian) < 4; a gradient a step.
     """
 
-    def one(_: Any, carry: tuple) -> tuple:
+    def one(_: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
         x, r, (_, gradient) = carry
         r = flows.kick(r, gradient, 0.5 * step_size)
         x = flows.drift(x, r, mass, step_size)
@@ -151,7 +155,7 @@ def nested_leapfrog(
     momentum: PyTree,
     start: tuple[Energies, Energies],
     mass: Operator,
-    step_size: Any,
+    step_size: Number,
     num_steps: int,
     num_inner_steps: int,
 ) -> tuple[PyTree, PyTree, tuple[Energies, Energies]]:
@@ -163,7 +167,7 @@ def nested_leapfrog(
     """
     inner = step_size / num_inner_steps
 
-    def one(_: Any, carry: tuple) -> tuple:
+    def one(_: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
         x, r, (slowly, quickly) = carry
         r = flows.kick(r, slowly[1], 0.5 * step_size)
         x, r, quickly = leapfrog(fast, x, r, quickly, mass, inner, num_inner_steps)

@@ -105,14 +105,16 @@ class Splitting(Kernel):
         info = self._info(position, auxiliary["momentum"], latest, h, cost)
         return State(position, auxiliary, gradient, kept, state.step + 1), info
 
-    def _damp(self, key: PRNGKeyArray, z: dict, friction: Any, temperature: Any, t: Any) -> PyTree:
+    def _damp(
+        self, key: PRNGKeyArray, z: dict[str, PyTree], friction: Array, temperature: Array, t: Array
+    ) -> PyTree:
         if self.thermostat is None:
             return flows.ornstein_uhlenbeck(key, z["momentum"], self.mass, friction, temperature, t)
         return flows.thermostatted_noise(
             key, z["momentum"], z["thermostat"], self.mass, friction, temperature, t
         )
 
-    def _heat(self, z: dict, temperature: Any, t: Any) -> PyTree:
+    def _heat(self, z: dict[str, PyTree], temperature: Array, t: Array) -> PyTree:
         assert self.thermostat is not None
         return flows.thermostat_drift(
             z["thermostat"],
@@ -124,7 +126,7 @@ class Splitting(Kernel):
             per_coordinate=self.thermostat.per_coordinate,
         )
 
-    def _info(self, position: PyTree, momentum: PyTree, latest: Any, h: Any, cost: Any) -> Info:
+    def _info(self, position: PyTree, momentum: PyTree, latest: Any, h: Array, cost: Array) -> Info:
         kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
         return report_step(latest, position, h, evaluations=cost, kinetic_temperature=kinetic)
 

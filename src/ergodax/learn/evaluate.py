@@ -94,7 +94,7 @@ def _observed(predicted: float, happened: np.ndarray) -> dict[str, int | float]:
     }  # fmt: skip
 
 
-def _mean_and_sd(name: str, values: list) -> dict[str, float]:
+def _mean_and_sd(name: str, values: list[Any]) -> dict[str, float]:
     return {name: float(np.mean(values)), f"{name}_sd": float(np.std(values, ddof=1))}
 
 
@@ -120,7 +120,7 @@ class Comparison:
         }
 
 
-def compare(table: Any, reference: Any) -> Comparison:
+def compare(table: pd.DataFrame, reference: pd.DataFrame) -> Comparison:
     """Compare the table of an Inference with the summary of reference draws."""
     scale = reference["sd"]
     error = np.hypot(table["mcse_mean"] * table["sd"], reference["mcse"])

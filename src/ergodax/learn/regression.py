@@ -5,14 +5,13 @@ suits every coefficient. What is told and saved is of the table as it is: `Model
 """
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 import ergodax as ex
 from ergodax.learn.tables import Table, varying
@@ -33,7 +32,7 @@ class Units:
     target_centre: float = 0.0  # c; 0 for classes
     target_scale: float = 1.0  # s; 1 for classes
 
-    def __call__(self, draws: Any) -> Draws:
+    def __call__(self, draws: Array | np.ndarray) -> Draws:
         """Draws of w, the intercept and perhaps the log residual sd; in double precision."""
         draws, d = np.asarray(draws, np.float64), len(self.centre)
         slopes = self.target_scale * draws[..., :d] / self.scale
@@ -125,20 +124,22 @@ def _standardised(table: Table) -> tuple[np.ndarray, Units]:
     return np.column_stack([z, np.ones(len(z))]), units
 
 
-def _posterior(x: np.ndarray, y: np.ndarray, scale: float, log_likelihood: Any) -> ex.Posterior:
+def _posterior(
+    x: np.ndarray, y: np.ndarray, scale: float, log_likelihood: Callable[[Array, PyTree], Array]
+) -> ex.Posterior:
     if not 0 < scale < float("inf"):
         raise ValueError(f"prior_scale must be positive and finite, not {scale}.")
     prior = NormalPrior(jnp.asarray(scale, jnp.float32))
     return ex.Posterior(prior, log_likelihood, tuple(jnp.asarray(a, jnp.float32) for a in (x, y)))
 
 
-def _bernoulli(w: Array, example: Any) -> Array:
+def _bernoulli(w: Array, example: tuple[Array, Array]) -> Array:
     x, y = example
     score = w @ x  # in this order all chains' scores come out contiguous
     return y * score - jax.nn.softplus(score)
 
 
-def _normal(position: Array, example: Any) -> Array:
+def _normal(position: Array, example: tuple[Array, Array]) -> Array:
     x, y = example
     log_sd = position[-1]
     return -0.5 * ((y - x @ position[:-1]) * jnp.exp(-log_sd)) ** 2 - log_sd

@@ -1,6 +1,7 @@
 """An Equinox or Flax NNX module taken apart: what is sampled, and how it is called."""
 
 # pyright: reportMissingImports=false
+import inspect
 import math
 from typing import Any
 
@@ -64,7 +65,7 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
         raise TypeError(f"module must be an Equinox or Flax NNX module, not {module!r}.")
     if isinstance(module, eqx.Module):
         network, parameters = _equinox(module, bool(batched))
-    elif any(cls.__module__.startswith("flax.nnx") for cls in type(module).__mro__):
+    elif any(cls.__module__.startswith("flax.nnx") for cls in inspect.getmro(type(module))):
         network, parameters = _flax(module, batched is not False)
     else:
         raise TypeError(
@@ -102,14 +103,14 @@ def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
     return Network(tree.hide(rest), inputs, batched), parameters
 
 
-def _inputs(path: tuple, leaf: Any) -> int:
+def _inputs(path: tuple[Any, ...], leaf: Any) -> int:
     """Equinox keeps outputs first; a bias has the outputs' axis alone, or further axes of one."""
     if tree.path_name(path).rpartition(".")[2] == "bias":
         return 1
     return math.prod(leaf.shape[1:])
 
 
-def _flax(module: Any, batched: bool) -> tuple[Network, dict]:
+def _flax(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
     from flax import nnx
 
     known = {}
@@ -131,7 +132,7 @@ def _flax(module: Any, batched: bool) -> tuple[Network, dict]:
     return Network(rest, inputs, batched, graph), pure
 
 
-def _flax_inputs(path: tuple, value: Any) -> int:
+def _flax_inputs(path: tuple[Any, ...], value: Any) -> int:
     """Flax keeps outputs last."""
     if path[-1] in ("bias", "scale", "embedding"):
         return 1

@@ -148,8 +148,8 @@ def posterior(
 
 def _check(posterior: NetworkPosterior) -> None:
     rows, targets = posterior.data
+    network = posterior.program.network
     try:
-        network = posterior.program.network
         outputs = jax.eval_shape(network, posterior.start["network"], rows)
     except (TypeError, ValueError) as error:
         shapes = jax.tree.map(lambda x: x.shape[1:], rows)

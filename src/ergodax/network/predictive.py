@@ -75,7 +75,7 @@ class Averages(NamedTuple):
 class Sums(NamedTuple):
     """The averages so far."""
 
-    count: Int[Array, ""]  # draws
+    draws: Int[Array, ""]
     average: Averages  # of each quantity
     squares: Float[Array, "n ..."]  # sum of squared deviations of the outlook's mean
     log_density: Float[Array, " n"] | None  # log of the average density of each target
@@ -108,8 +108,8 @@ def _no_draw(shapes: Averages) -> Sums:
 
 def _with_draw(sums: Sums, new: Averages) -> Sums:
     """The sums with one draw more (Welford; log-sum-exp for the density)."""
-    count = sums.count + 1
-    share = 1.0 / count.astype(new.mean.dtype)
+    draws = sums.draws + 1
+    share = 1.0 / draws.astype(new.mean.dtype)
     average = jax.tree.map(lambda a, x: a + share.astype(x.dtype) * (x - a), sums.average, new)
     squares = sums.squares + (new.mean - sums.average.mean) * (new.mean - average.mean)
     density = sums.log_density
@@ -117,12 +117,12 @@ def _with_draw(sums: Sums, new: Averages) -> Sums:
         # log of ((c - 1) old + new) / c
         kept = density + jnp.log1p(-share)
         density = jnp.logaddexp(kept, new.log_density + jnp.log(share))
-    return Sums(count, average, squares, density)
+    return Sums(draws, average, squares, density)
 
 
 def _together(sums: Sums) -> Prediction:
     """The prediction of all chains, each counted by its draws; `sums` has a chain axis."""
-    count = np.asarray(sums.count, np.float64)
+    count = np.asarray(sums.draws, np.float64)
     total = count.sum()
     if total == 0:
         raise ValueError(
@@ -202,7 +202,7 @@ class Predicting(Kernel):
         )
         return PredictingState(inner, sums, counted, state.step + 1), info
 
-    def results(self, samples: Any) -> Prediction:
+    def results(self, samples: PyTree) -> Prediction:
         """The prediction of a run, all chains together.
 
         Args:

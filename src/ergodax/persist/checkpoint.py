@@ -77,7 +77,7 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             f"file, and the file has {extra or 'nothing'} beyond this run."
         )
 
-    def fill(where: tuple, leaf: Any) -> Any:
+    def fill(where: tuple[Any, ...], leaf: Any) -> Any:
         name = jax.tree_util.keystr(where)
         array = arrays[name]
         kind = _implementation(leaf) if _is_key(leaf) else None

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.block import blocks_of
@@ -25,7 +25,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 def fingerprint(
     kernel: Any,
-    collect: Callable | None,
+    collect: Callable[..., Any] | None,
     keys: PyTree,
     states: PyTree,
     *,
@@ -46,7 +46,7 @@ def fingerprint(
     parts = {name: str(value) for name, value in counts.items()}
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
 
-    def step(kernel: Any, key: Any, state: Any) -> Any:
+    def step(kernel: Any, key: PRNGKeyArray, state: PyTree) -> Any:
         state, info = kernel.step(key, state)
         position = tree.thaw(state.position)
         return state, info, position if collect is None else collect(position)
@@ -138,7 +138,7 @@ def _array(value: Any) -> str:
     return _digest(f"{array.dtype}{array.shape}".encode(), array.view(np.uint8).data)
 
 
-def _digest(*pieces: Any) -> str:
+def _digest(*pieces: bytes | memoryview) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(piece)

@@ -72,7 +72,8 @@ def decode(node: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
             return {name: decode(value, arrays) for name, value in fields}
         case {"module": str(name), "fields": fields}:
             return _module(name, {key: decode(value, arrays) for key, value in fields})
-    raise ValueError(f"unknown node {sorted(node)}")
+        case _:
+            raise ValueError(f"unknown node {sorted(node)}")
 
 
 def _module(name: str, fields: dict[str, Any]) -> Any:

@@ -6,8 +6,6 @@ N(0, 2 h T D) leaves the step's law as it would be with an exact gradient. It ca
 where 2 T D - h P V P^T is positive semidefinite.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
@@ -80,7 +78,12 @@ class _Root:
 
 
 def _structured(
-    block: Elementwise, column: Elementwise, covariance: Operator, h: Any, t: Any, normal: PyTree
+    block: Elementwise,
+    column: Elementwise,
+    covariance: Operator,
+    h: Array,
+    t: Array,
+    normal: PyTree,
 ) -> Noise | None:
     root = _Root()
     if isinstance(block, Scalar) and isinstance(column, Scalar):
@@ -116,8 +119,8 @@ def _joint(
     diffusion: dict[str, Operator],
     columns: Columns,
     covariance: Operator,
-    h: Any,
-    t: Any,
+    h: Array,
+    t: Array,
     normal: dict[str, PyTree],
 ) -> Noise:
     flat, unravel = tree.ravel(normal)

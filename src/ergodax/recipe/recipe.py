@@ -6,7 +6,7 @@ positive semidefinite D(z) and skew-symmetric Q(z), with Gamma = div(D + Q)
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from ergodax import tree
 from ergodax.graph import depends_on, traced
 from ergodax.recipe.operators import Operator, as_operator
 from ergodax.schedule import Schedule
+from ergodax.tree import Number
 
 
 class Scheduled(eqx.Module):
@@ -32,6 +33,7 @@ class Scheduled(eqx.Module):
 
 
 Variables = dict[str, PyTree]  # {"position": ..., "momentum": ..., ...}, the whole state z
+Name = TypeVar("Name", str, tuple[str, str])  # of a block of D, of Q
 Block = tuple[str, str, float, Callable[[Variables], Operator]]
 
 
@@ -83,7 +85,7 @@ class Recipe(eqx.Module):
     auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
     gamma: Callable[[Variables], Variables] | None = None
 
-    def at(self, step: Any) -> "Recipe":
+    def at(self, step: Number) -> "Recipe":
         """The recipe at a step, where a part of it (a friction, say) is a schedule."""
         count = jnp.asarray(step, jnp.int32)
 
@@ -98,7 +100,9 @@ class Recipe(eqx.Module):
         A step evaluates and differentiates D, Q and the energy several times.
         """
 
-        def items(blocks: Callable[[Variables], dict]) -> Callable[[Variables], dict]:
+        def items(
+            blocks: Callable[[Variables], dict[Name, Operator]],
+        ) -> Callable[[Variables], dict[Name, Operator]]:
             graph = traced(lambda z: list(blocks(z).items()), z)  # a dict would be sorted
             return lambda z: dict(graph(z))
 
@@ -181,7 +185,9 @@ class Recipe(eqx.Module):
         gamma: dict[str, PyTree] = {}
         for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):
 
-            def along(value: PyTree, field: Any = field, column: str = column) -> Operator:
+            def along(
+                value: PyTree, field: Callable[[Variables], Operator] = field, column: str = column
+            ) -> Operator:
                 return field({**z, column: value})
 
             part = block_divergence(along, z[column], jax.random.fold_in(key, k))

@@ -33,7 +33,7 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> Path:
     return path
 
 
-def _shown(part: Any) -> tuple:
+def _shown(part: Any) -> tuple[Any, ...]:
     """A part as the template has it: its kind, and what that needs."""
     match part:
         case _ if hasattr(part, "columns"):
@@ -43,7 +43,8 @@ def _shown(part: Any) -> tuple:
             return "settings", {name: _rounded(value, 5) for name, value in part.items()}
         case (figure, str(caption)) if hasattr(figure, "savefig"):
             return "picture", _inlined(figure), caption
-    return "sentences", part
+        case _:
+            return "sentences", part
 
 
 def _inlined(figure: Any) -> str:

@@ -158,7 +158,9 @@ def check_sampler(sampler: Any) -> None:
         )
 
 
-def _check_cold(sampler: Callable, gradient: Any, steps: Any, more: dict) -> None:
+def _check_cold(
+    sampler: Callable[..., Any], gradient: Any, steps: Any, more: dict[str, Any]
+) -> None:
     try:
         sampler(gradient, steps, temperature=0.0, **more)
     except ValueError as error:

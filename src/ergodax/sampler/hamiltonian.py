@@ -27,7 +27,7 @@ from ergodax.schedule import Schedule, as_schedule
 from ergodax.target.base import AbstractTarget
 
 
-class HamiltonianMonteCarlo(HamiltonianKernel):
+class HamiltonianMonteCarlo(HamiltonianKernel[ConstantMass]):
     """The kernel that `hmc` returns."""
 
     gradient: FullGradient
@@ -94,7 +94,7 @@ def hmc(
     )
 
 
-class RiemannianHamiltonianMonteCarlo(HamiltonianKernel):
+class RiemannianHamiltonianMonteCarlo(HamiltonianKernel[RiemannianEnergy]):
     """The kernel that `rmhmc` returns."""
 
     gradient: FullGradient
@@ -218,7 +218,7 @@ class Parts(eqx.Module):
         return self.slow[0] + self.fast[0]
 
 
-class SplitHamiltonianMonteCarlo(HamiltonianKernel):
+class SplitHamiltonianMonteCarlo(HamiltonianKernel[ConstantMass]):
     """The kernel that `split_hmc` returns."""
 
     slow: AbstractTarget

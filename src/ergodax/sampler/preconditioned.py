@@ -88,7 +88,9 @@ class PreconditionedLangevin(Stepper):
             twice = eqx.tree_at(lambda e: e.evaluations, estimate, 2 * estimate.evaluations)
             return twice, after, change
 
-        def without_derivative(found: tuple) -> tuple[Estimate, PyTree, PyTree]:
+        def without_derivative(
+            found: tuple[Estimate, PyTree, PyTree],
+        ) -> tuple[Estimate, PyTree, PyTree]:
             twice, after, change = found
             once = eqx.tree_at(lambda e: e.evaluations, twice, twice.evaluations // 2)
             return once, after, tree.zeros_like(change)

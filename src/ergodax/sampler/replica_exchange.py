@@ -252,12 +252,12 @@ class ReplicaExchange(Kernel):
             )
         return replicas.state(rate, count), self._info(infos, outcome)
 
-    def _each(self, function: Callable, keys: Key[Array, " replicas"], *own: Any) -> Any:
+    def _each(self, function: Callable[..., Any], keys: Key[Array, " replicas"], *own: Any) -> Any:
         """function(kernel, key, *own) of every replica; leaves in common are not copied."""
         arrays, rest = eqx.partition(self.kernels, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
 
-        def one(leaves: list, key: PRNGKeyArray, *own: Any) -> Any:
+        def one(leaves: list[Array], key: PRNGKeyArray, *own: Any) -> Any:
             return function(eqx.combine(structure.unflatten(leaves), rest), key, *own)
 
         return jax.vmap(one, in_axes=(list(self.axes), 0, *[0] * len(own)))(leaves, keys, *own)
@@ -416,7 +416,7 @@ def _checked_temperatures(temperatures: Any) -> list[float]:
     return [float(t) for t in ladder]
 
 
-def _one_for_each(step_size: Any, count: int) -> list:
+def _one_for_each(step_size: Any, count: int) -> list[Any]:
     if callable(step_size) or np.ndim(step_size) == 0:
         return [step_size] * count
     sizes = list(step_size)

@@ -140,13 +140,13 @@ class CovarianceControlled(Stepper):
         return self._moved(position, momentum, zeta, estimate, gradient)
 
     def _moved(
-        self, position: PyTree, momentum: PyTree, zeta: Array, estimate: Estimate, gradient: Any
+        self, position: PyTree, momentum: PyTree, zeta: Array, estimate: Estimate, gradient: PyTree
     ) -> Moved:
         auxiliary = {"momentum": momentum, "thermostat": zeta}
         kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
         return Moved(position, auxiliary, estimate, gradient, {"kinetic_temperature": kinetic})
 
-    def _heat(self, zeta: Array, momentum: PyTree, temperature: Any, t: Any) -> Array:
+    def _heat(self, zeta: Array, momentum: PyTree, temperature: Array, t: Array) -> Array:
         inertia = self.thermostat.inertia(momentum)
         return flows.thermostat_drift(
             zeta, momentum, self.mass, inertia, temperature, t, per_coordinate=False

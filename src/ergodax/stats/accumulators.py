@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 # A marker moves when it is one place off. Shares such as 0.85 make that an equality every so often,
 # which rounding must not decide differently upwards and downwards: that would be a bias.
@@ -26,11 +26,11 @@ class Accumulator(eqx.Module):
         """
 
     @abc.abstractmethod
-    def update(self, summary: Any, values: Float[Array, " d"]) -> Any:
+    def update(self, summary: PyTree, values: Float[Array, " d"]) -> Any:
         """The summary with one vector more."""
 
     @abc.abstractmethod
-    def result(self, summary: Any) -> dict[str, np.ndarray]:
+    def result(self, summary: PyTree) -> dict[str, np.ndarray]:
         """What is reported: arrays of shape (d, ...) by name.
 
         Args:
@@ -41,7 +41,7 @@ class Accumulator(eqx.Module):
 class Sums(NamedTuple):
     """The sums so far: of values and of squares with what rounding left of them, and of batches."""
 
-    count: Int[Array, ""]
+    seen: Int[Array, ""]  # how many vectors
     shift: Float[Array, " d"]  # the first vector, taken from all, so that squares lose no digits
     first: tuple[Float[Array, " d"], Float[Array, " d"]]
     second: tuple[Float[Array, " d"], Float[Array, " d"]]
@@ -82,14 +82,14 @@ class Moments(Accumulator):
 
     def update(self, summary: Sums, values: Float[Array, " d"]) -> Sums:
         """One vector more."""
-        shift = jnp.where(summary.count == 0, values, summary.shift)
+        shift = jnp.where(summary.seen == 0, values, summary.shift)
         apart = values - shift
-        full = summary.count == self.batches * summary.length
+        full = summary.seen == self.batches * summary.length
         length = jnp.where(full, 2 * summary.length, summary.length)
         table = lax.cond(full, self._merged, lambda t: t, summary.batches)
-        table = table.at[summary.count // length].add(apart)
+        table = table.at[summary.seen // length].add(apart)
         return Sums(
-            summary.count + 1, shift, _plus(summary.first, apart),
+            summary.seen + 1, shift, _plus(summary.first, apart),
             _plus(summary.second, apart * apart), table, length,
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class Moments(Accumulator):
 
     def result(self, summary: Sums) -> dict[str, np.ndarray]:
         """`mean`, `variance`, `mcse` of the mean and the effective sample size `ess`."""
-        count = np.asarray(summary.count, np.float64)[:, None]
+        count = np.asarray(summary.seen, np.float64)[:, None]
         shift = np.asarray(summary.shift, np.float64)
         first, second = (_whole(s) for s in (summary.first, summary.second))
         total = count.sum()
@@ -117,9 +117,9 @@ class Moments(Accumulator):
     def _batch_means(self, summary: Sums) -> np.ndarray:
         """The means of the full batches of all chains."""
         means = []
-        for c in range(len(summary.count)):
+        for c in range(len(summary.seen)):
             length = int(summary.length[c])
-            full = int(summary.count[c]) // length
+            full = int(summary.seen[c]) // length
             table = np.asarray(summary.batches[c], np.float64)[:full]
             means.append(np.asarray(summary.shift[c], np.float64)[None, :] + table / length)
         return np.concatenate(means)
@@ -140,7 +140,7 @@ def _whole(pair: tuple[Any, Any]) -> np.ndarray:
 class Markers(NamedTuple):
     """Where the markers stand."""
 
-    count: Int[Array, ""]
+    seen: Int[Array, ""]  # how many vectors
     heights: Float[Array, "markers d"]  # ascending once there are as many vectors
     places: Int[Array, "markers d"]  # how many vectors are below each marker
     behind: Float[Array, "markers d"]  # places that each marker lags: a difference of large numbers
@@ -196,12 +196,12 @@ class Quantiles(Accumulator):
     def update(self, summary: Markers, values: Float[Array, " d"]) -> Markers:
         """One vector more."""
         number = len(self._targets)
-        filling = summary.heights.at[jnp.minimum(summary.count, number - 1)].set(values)
-        filling = jnp.where(summary.count == number - 1, jnp.sort(filling, axis=0), filling)
+        filling = summary.heights.at[jnp.minimum(summary.seen, number - 1)].set(values)
+        filling = jnp.where(summary.seen == number - 1, jnp.sort(filling, axis=0), filling)
         heights, places, behind = self._moved(summary, values)
-        early = summary.count < number
+        early = summary.seen < number
         return Markers(
-            summary.count + 1,
+            summary.seen + 1,
             jnp.where(early, filling, heights),
             jnp.where(early, summary.places, places),
             jnp.where(early, summary.behind, behind),
@@ -223,7 +223,7 @@ class Quantiles(Accumulator):
         return {"quantiles": heights.mean(axis=0).T}
 
 
-def _every_other(first: int, heights: Array, places: Array, behind: Array) -> tuple:
+def _every_other(first: int, heights: Array, places: Array, behind: Array) -> tuple[Any, ...]:
     """Move every other inner marker by at most one place, in each component."""
     gaps = (places[1:] - places[:-1]).astype(heights.dtype)
     slopes = (heights[1:] - heights[:-1]) / gaps

@@ -1,6 +1,6 @@
 """The draws of a run: as a tree, and with all components in one table."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ class Columns(NamedTuple):
     names: tuple[str, ...]
 
 
-def positions_of(draws: Any, name: str = "draws") -> PyTree:
+def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
     """The tree of draws in a Samples, or the tree itself; every array has (chains, draws, ...).
 
     Args:
@@ -55,7 +55,7 @@ def positions_of(draws: Any, name: str = "draws") -> PyTree:
     return positions
 
 
-def columns(draws: Any, name: str = "draws") -> Columns:
+def columns(draws: PyTree, name: str = "draws") -> Columns:
     """Draws as one array (chains, draws, d), the components in the order of `tree.ravel`.
 
     Args:

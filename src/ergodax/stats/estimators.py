@@ -36,7 +36,7 @@ def _by_arviz(statistic: str, x: np.ndarray, **settings: Any) -> Any:
         return getattr(array_stats, statistic)(x, chain_axis=0, draw_axis=1, **settings)
 
 
-def autocorrelation(draws: Any) -> PyTree:
+def autocorrelation(draws: PyTree) -> PyTree:
     """The autocorrelation of each component of each chain, at every lag.
 
     By FFT, with the divisor n. The variance of a later lag does not shrink, so sums over all lags
@@ -53,7 +53,7 @@ def autocorrelation(draws: Any) -> PyTree:
     return _each(draws, lambda x: array_stats.autocorr(x, axis=1))
 
 
-def ess(draws: Any, kind: str = "bulk") -> PyTree:
+def ess(draws: PyTree, kind: str = "bulk") -> PyTree:
     """The effective sample size of each component, over all chains.
 
     Args:
@@ -76,7 +76,7 @@ def ess(draws: Any, kind: str = "bulk") -> PyTree:
     return _each(draws, lambda x: effective_size(x, kind))
 
 
-def integrated_autocorrelation_time(draws: Any) -> PyTree:
+def integrated_autocorrelation_time(draws: PyTree) -> PyTree:
     """1 + 2 (sum of the autocorrelations): how many draws count as one for the mean.
 
     The draws of all chains over `ess(draws, "mean")`, whose sum is cut off by Geyer's rule.
@@ -91,7 +91,7 @@ def integrated_autocorrelation_time(draws: Any) -> PyTree:
     return _each(draws, lambda x: x.shape[0] * x.shape[1] / effective_size(x))
 
 
-def r_hat(draws: Any, kind: str = "rank") -> PyTree:
+def r_hat(draws: PyTree, kind: str = "rank") -> PyTree:
     """How much wider all chains together are than each of them: 1 where they agree.
 
     It compares chains with each other, so it sees chains that have not mixed and not the bias
@@ -156,7 +156,7 @@ def efficiency(samples: Run, *, thin: int = 1, seconds: float | None = None) -> 
     return Efficiency(size, jax.tree.map(lambda x: x / evaluations, size), rate, evaluations)
 
 
-def _each(draws: Any, function: Callable[[np.ndarray], Any]) -> PyTree:
+def _each(draws: PyTree, function: Callable[[np.ndarray], Any]) -> PyTree:
     """`function` of each array, in double precision; leaves that are no arrays are dropped."""
 
     def of(leaf: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.checks import real_number, whole_number
@@ -166,8 +166,8 @@ def _batch_sums(
 
 
 def zero_variance(
-    draws: Any,
-    gradients: Any,
+    draws: PyTree,
+    gradients: PyTree,
     *,
     functions: Any = "mean",
     order: int = 1,
@@ -224,7 +224,7 @@ def zero_variance(
     table = columns(draws)
     chains, length, d = table.values.shape
 
-    def improve(function: Callable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def improve(function: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         data = _data(draws, gradients, function, temperature)
         inside = _folds(chains, length, folds) if fit_on is None else [np.ones(len(data.x), bool)]
         near = None if fit_on is None else _data(*fit_on, function, temperature)
@@ -237,7 +237,7 @@ def zero_variance(
         series, plain = (x.reshape(chains, length, -1) for x in (corrected, data.values))
         return series, plain, np.mean(fits, axis=0)
 
-    def flat(draws: Any) -> np.ndarray:
+    def flat(draws: PyTree) -> np.ndarray:
         return columns(draws).values.reshape(-1, d)
 
     names, function = table.names, flat
@@ -258,7 +258,9 @@ def zero_variance(
     )
 
 
-def _data(draws: Any, gradients: Any, function: Callable, temperature: float) -> Data:
+def _data(
+    draws: PyTree, gradients: PyTree, function: Callable[..., Any], temperature: float
+) -> Data:
     x, slope = columns(draws).values, columns(gradients, "gradients").values
     if slope.shape != x.shape:
         raise ValueError(f"gradients must be at every draw, {x.shape}, not {slope.shape}.")
@@ -269,14 +271,14 @@ def _data(draws: Any, gradients: Any, function: Callable, temperature: float) ->
     return Data(*flat, function(draws), batch.reshape(-1))
 
 
-def _mapped(function: Any) -> Callable[[Any], np.ndarray]:
+def _mapped(function: Callable[[PyTree], Any]) -> Callable[[Any], np.ndarray]:
     """A user's function of a position, at all draws."""
 
     @jax.jit
-    def values(positions: Any) -> Any:
+    def values(positions: PyTree) -> Any:
         return jax.vmap(lambda p: tree.ravel(function(tree.thaw(p)))[0])(positions)
 
-    def of(draws: Any) -> np.ndarray:
+    def of(draws: PyTree) -> np.ndarray:
         frozen = tree.freeze(positions_of(draws))
         merged = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), frozen)
         return np.asarray(values(merged), np.float64)

@@ -15,11 +15,9 @@ import numpy as np
 import scipy
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
-from numpy.typing import ArrayLike as NestedNumbers
 
+from ergodax.checks import Numbers
 from ergodax.target.base import AbstractTarget
-
-ArrayLike = NestedNumbers | float | int
 
 
 class AnalyticTarget(AbstractTarget):
@@ -102,7 +100,7 @@ class DoubleWell(AnalyticTarget):
             keep = (x >= 0) & (jax.random.exponential(key_test, shape, x.dtype) >= gap)
             return x * jax.random.rademacher(key_sign, shape, x.dtype), keep
 
-        def again(carry: tuple) -> tuple:
+        def again(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             key, x, done = carry
             key, key_now = jax.random.split(key)
             fresh, keep = propose(key_now)
@@ -191,7 +189,7 @@ class Mixture(AnalyticTarget):
         return self.means[k] + jnp.einsum("nij,nj->ni", self.roots[k], noise)
 
 
-def _square(covariance: ArrayLike | float, d: int, name: str = "covariance") -> np.ndarray:
+def _square(covariance: Numbers, d: int, name: str = "covariance") -> np.ndarray:
     c = np.asarray(covariance, float)
     if c.ndim < 2:
         c = np.diag(np.broadcast_to(c, (d,)))
@@ -202,7 +200,7 @@ def _square(covariance: ArrayLike | float, d: int, name: str = "covariance") -> 
     return c
 
 
-def gaussian(mean: ArrayLike | float, covariance: ArrayLike | float) -> Gaussian:
+def gaussian(mean: Numbers, covariance: Numbers) -> Gaussian:
     """N(mean, covariance).
 
     Args:
@@ -269,9 +267,7 @@ def funnel(dimension: int = 2, scale: float = 3.0) -> Funnel:
     return Funnel(jnp.zeros(dimension), jnp.diag(jnp.asarray(variances)), jnp.asarray(float(scale)))
 
 
-def mixture(
-    means: ArrayLike | float, covariances: ArrayLike | float, weights: ArrayLike | None = None
-) -> Mixture:
+def mixture(means: Numbers, covariances: Numbers, weights: Numbers | None = None) -> Mixture:
     """A mixture of k Gaussians.
 
     Args:

@@ -140,13 +140,13 @@ def _resident_mode(
     optimiser, small = optax.lbfgs(), enough(tolerance, position)
     value_and_gradient = optax.value_and_grad_from_state(target.potential)
 
-    def unfinished(carry: tuple) -> Bool[Array, ""]:
+    def unfinished(carry: tuple[Any, ...]) -> Bool[Array, ""]:
         _, state, gradient, count, _ = carry
         value = optax.tree.get(state, "value")
         steep = tree.norm(gradient) > small(value)
         return (count == 0) | ((count < max_iterations) & steep)
 
-    def improve(carry: tuple) -> Any:
+    def improve(carry: tuple[Any, ...]) -> Any:
         x, state, _, count, cost = carry
         value, gradient = value_and_gradient(x, state=state)
         updates, state = optimiser.update(
@@ -207,12 +207,16 @@ def _by_batches(
 
 @eqx.filter_jit
 def _descend(
-    optimiser: Any, gradient: Any, position: PyTree, steps: Int[Array, ""], key: PRNGKeyArray
+    optimiser: Any,
+    gradient: Any,
+    position: PyTree,
+    steps: Int[Array, ""],
+    key: PRNGKeyArray,
 ) -> tuple[PyTree, Float[Array, ""]]:
     """Where the optimiser comes to, and its cost in passes over the data."""
     num_data = getattr(gradient.target, "num_data", 1)
 
-    def improve(t: Int[Array, ""], carry: tuple) -> tuple:
+    def improve(t: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
         x, state, batches, cost = carry
         found, batches = gradient.estimate(jax.random.fold_in(key, t), batches, x)
         mean = tree.scale(1.0 / num_data, found.gradient)

@@ -18,6 +18,8 @@ from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport, bias
 from ergodax.driver.compile import short_runs
 from ergodax.driver.sample import sample
+from ergodax.gradient.base import GradientEstimator
+from ergodax.kernel import Kernel
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.estimator import (
@@ -37,7 +39,7 @@ SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it
 FEW = 4  # draws of a run that is made for its programs only
 
 
-def in_background(function: Callable, *args: Any) -> Future:
+def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
     """Begin a thread-safe function(*args) in a thread, under the caller's settings of JAX."""
     settings = (
         jax.enable_x64(jax.config.jax_enable_x64),
@@ -66,7 +68,7 @@ def relaxation(step_size: float) -> int:
 
 def pilot_run(
     plan: Plan,
-    gradient: Any,
+    gradient: GradientEstimator,
     coordinates: Coordinates,
     key: PRNGKeyArray,
     *,
@@ -95,12 +97,12 @@ def pilot_run(
 
 
 def compile_rounds(
-    kernel: Any,
+    kernel: Kernel,
     coordinates: Coordinates,
     starts: Float[Array, "chains d"],
     thin: int,
     key: PRNGKeyArray,
-) -> Future:
+) -> Future[Any]:
     """Begin to compile the program of `infer`'s rounds, by making one draw with it.
 
     Kernel and coordinates may differ from the rounds' in numbers.
@@ -128,7 +130,7 @@ class Programs:
 
     def __init__(self, num_chains: int) -> None:
         self.num_chains = num_chains
-        self.begun: dict[tuple, tuple[Future, Future]] = {}
+        self.begun: dict[tuple[Any, ...], tuple[Future[Any], Future[Any]]] = {}
 
     def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
         """Begin with the plan that much data about one mode leads to, before any measurement."""
@@ -141,7 +143,9 @@ class Programs:
         inner = posterior_in(posterior, coordinates)
         self.begin(plan, _like(plan, inner, dtype), coordinates, key)
 
-    def begin(self, plan: Plan, gradient: Any, coordinates: Coordinates, key: PRNGKeyArray) -> None:
+    def begin(
+        self, plan: Plan, gradient: GradientEstimator, coordinates: Coordinates, key: PRNGKeyArray
+    ) -> None:
         """Start, unless a plan that differs in numbers alone has been seen."""
         kind, chains = _kind(plan), self.num_chains
         if kind in self.begun:
@@ -162,12 +166,12 @@ class Programs:
         self.begun[_kind(plan)][1].exception()
 
 
-def _kind(plan: Plan) -> tuple:
+def _kind(plan: Plan) -> tuple[Any, ...]:
     """What of a plan decides which programs run."""
     return plan.name, plan.batch_size, relaxation(plan.step_size) > 1
 
 
-def _like(plan: Plan, posterior: Posterior, dtype: Any) -> Any:
+def _like(plan: Plan, posterior: Posterior, dtype: np.dtype[Any]) -> Any:
     """What the plan builds, without its pass over the data: zeros in place of its numbers."""
     shapes = eqx.filter_eval_shape(lambda p: plan.build(p, dtype), posterior)
     mine = eqx.tree_at(lambda gradient: gradient.gradient.target, shapes, posterior)

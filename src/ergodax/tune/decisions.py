@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class DecisionLog:
         self.decisions.append(Decision(what, chosen, why))
 
     @contextlib.contextmanager
-    def timing(self, stage: str) -> Iterator[None]:
+    def timing(self, stage: str) -> Generator[None]:
         """Add the time spent inside to a stage."""
         begin = time.perf_counter()
         try:

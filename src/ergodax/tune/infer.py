@@ -137,15 +137,15 @@ def _sample_rounds(
     parts: list[Samples] = []
     count, positions = max(DRAWS // num_chains, 500), tuned.starts
     early = -(-tuned.burn_in // tuned.thin)  # draws that are left out
-    table = None
-    for key_round in split_key(key, ROUNDS):
+    keys = iter(split_key(key, ROUNDS))
+    while True:
         begin = time.perf_counter()
         with log.timing("sampling"):
             part = sample(
                 tuned.kernel,
                 positions=positions,
                 num_steps=(early + count) * tuned.thin,
-                key=key_round,
+                key=next(keys),
                 num_chains=num_chains,
                 thin=tuned.thin,
                 collect=tuned.coordinates.position,
@@ -161,7 +161,7 @@ def _sample_rounds(
         room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
         time_left = int(pace * (deadline - time.perf_counter()))
         count = min(_more(table, accuracy, samples.num_draws), room, time_left)
-        if done or biased or count < LEAST * samples.num_draws:
+        if done or biased or count < LEAST * samples.num_draws or len(parts) == ROUNDS:
             break  # more draws do not take a bias away, and so few would not help
         positions, early = part.final_state.position, 0
     draws = f"{samples.num_draws} draws of each of {num_chains} chains"

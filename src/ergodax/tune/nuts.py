@@ -231,7 +231,7 @@ def _warm_up(
         max_num_doublings=max_doublings,
     )  # fmt: skip
 
-    def one(key: PRNGKeyArray, position: PyTree) -> tuple:
+    def one(key: PRNGKeyArray, position: PyTree) -> tuple[Any, ...]:
         (state, parameters), _ = adaptation.run(key, position, num_steps)
         return state.position, parameters["step_size"], parameters["inverse_mass_matrix"]
 

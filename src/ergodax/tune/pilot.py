@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.errors import DivergenceError
+from ergodax.gradient.base import GradientEstimator
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import (
@@ -89,7 +90,7 @@ def tune(
     programs, first = programs or Programs(num_chains), coordinates
     search = _Search(coordinates, points, deadline=time.perf_counter() + max_seconds)
     good = late = False
-    settings = {"num_chains": num_chains, "progress": progress}
+    settings: dict[str, Any] = {"num_chains": num_chains, "progress": progress}
 
     def surrogate() -> Tuned | None:
         if modes or first.dimension > LARGEST_SECOND_ORDER:
@@ -142,7 +143,7 @@ class _Search:
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
     def run(
-        self, plan: Plan, gradient: Any, key: PRNGKeyArray, **settings: Any
+        self, plan: Plan, gradient: GradientEstimator, key: PRNGKeyArray, **settings: Any
     ) -> BiasReport | None:
         """The report of a pilot; where it diverged none, and the next one is more careful."""
         began = time.perf_counter()
@@ -163,7 +164,12 @@ class _Search:
         return late
 
     def ends_with(
-        self, gradient: Any, plan: Plan, report: BiasReport, accuracy: float, log: DecisionLog
+        self,
+        gradient: GradientEstimator,
+        plan: Plan,
+        report: BiasReport,
+        accuracy: float,
+        log: DecisionLog,
     ) -> bool:
         """Whether the report is good enough; if not, what the next run should be."""
         draws = _whitened_draws(self.coordinates, report)
@@ -262,7 +268,7 @@ def _whitened_draws(coordinates: Coordinates, report: BiasReport) -> Float[np.nd
 
 
 def _tuned(
-    gradient: Any,
+    gradient: GradientEstimator,
     coordinates: Coordinates,
     report: BiasReport,
     plan: Plan,

@@ -14,9 +14,11 @@ from ergodax import tree
 from ergodax.checks import real_number
 from ergodax.diagnostics.temperature import temperature as read_temperature
 from ergodax.driver.sample import sample
+from ergodax.driver.samples import Samples
 from ergodax.errors import DivergenceError
 from ergodax.gradient.base import GradientEstimator, check_estimator
 from ergodax.kernel import check_key
+from ergodax.target.base import AbstractTarget
 
 SHARE = 0.1
 POWER_STEPS = 30  # of the iteration for the largest curvature
@@ -175,7 +177,9 @@ class _DualAveraging:
         self.current = self.start - GAIN * np.sqrt(self.count) * self.mean_error
 
 
-def _readout(samples: Any, gradient: Any, readout: str, temperature: float, key: Any) -> float:
+def _readout(
+    samples: Samples, gradient: Any, readout: str, temperature: float, key: PRNGKeyArray
+) -> float:
     if readout == "kinetic":
         kinetic = samples.info.kinetic_temperature
         if kinetic is None:
@@ -189,7 +193,7 @@ def _readout(samples: Any, gradient: Any, readout: str, temperature: float, key:
 
 
 @eqx.filter_jit
-def _curvature(target: Any, position: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+def _curvature(target: AbstractTarget, position: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
     """The largest eigenvalue of the Hessian, by power iteration."""
 
     def product(v: PyTree) -> PyTree:
@@ -205,7 +209,7 @@ def _curvature(target: Any, position: PyTree, key: PRNGKeyArray) -> Float[Array,
 
 
 @eqx.filter_jit
-def _noise(gradient: Any, position: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+def _noise(gradient: GradientEstimator, position: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
     """The largest variance of the gradient's coordinates, over repeated estimates."""
     key_init, key_run = jax.random.split(key)
     state = gradient.init(key_init, position)

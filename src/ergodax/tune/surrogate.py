@@ -168,9 +168,9 @@ def tune_surrogate(
     points = rng.standard_normal((POINTS, d))
     starts = on_device(np.zeros((max(num_chains, CHAINS), d)), dtype)
     inner, done, known = 0.02, 0, np.arange(0)
+    surrogate = Surrogate.of(posterior, coordinates, points, known)
     with progress_bar(sum(ROUNDS), show=progress) as report:
         for number, key_round in enumerate(keys):
-            surrogate = Surrogate.of(posterior, coordinates, points, known)
             starts = _inside(surrogate.condensed, starts)
             draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round)
             late = draws[:, draws.shape[1] // 3 :].reshape(-1, d)
@@ -181,6 +181,8 @@ def tune_surrogate(
                 moved = draws_coordinates(coordinates, late)
                 points, ends = (_moved(coordinates, moved, u) for u in (points, ends))
                 coordinates = moved
+            if number + 1 < len(ROUNDS):
+                surrogate = Surrogate.of(posterior, coordinates, points, known)
             starts, done = on_device(ends, dtype), done + ROUNDS[number]
             report(done, 0.0)
     return _tried(surrogate, coordinates, starts[:num_chains], inner, log, key_trial)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
+from ergodax.checks import Numbers
 from ergodax.target.base import AbstractTarget, Target
 from ergodax.target.posterior import Posterior
 from ergodax.tune.host import on_device
@@ -109,7 +110,7 @@ class Coordinates(eqx.Module):
         inner = offsets / basis
         return inner if self.low_rank is None else self.low_rank.solve_rows(inner)
 
-    def moved(self, mean: Any, factor: Any) -> "Coordinates":
+    def moved(self, mean: Numbers, factor: Numbers) -> "Coordinates":
         """The coordinates whose 0 is at u = mean and whose unit steps are the columns of L factor.
 
         Args:
@@ -159,7 +160,7 @@ def unflattened(position: PyTree, flat: Float[np.ndarray, " d"]) -> PyTree:
 class _Composed(eqx.Module):
     """A function of the position, and of an example where there is one, as a function of u."""
 
-    function: Callable
+    function: Callable[..., Any]
     coordinates: Coordinates
 
     def __call__(self, u: Float[Array, " d"], *example: Any) -> Any:

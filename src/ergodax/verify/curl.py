@@ -1,7 +1,7 @@
 """The skew matrix Q of an equation whose stationary density is known (Ma, Chen and Fox, 2015)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -88,7 +88,7 @@ class Quotient(eqx.Module):
     """
 
     below: Interpolant
-    energy: Callable
+    energy: Callable[..., Any]
     least: Float[Array, ""]
     temperature: Float[Array, ""]
 
@@ -248,7 +248,7 @@ class Curl(eqx.Module):
     """
 
     field: Field
-    diffusion: Callable
+    diffusion: Callable[..., Any]
     method: str = eqx.field(static=True)
     temperature: float = eqx.field(static=True)
     divergence_error: float = eqx.field(static=True)
@@ -293,9 +293,9 @@ class Curl(eqx.Module):
 
 
 def curl(
-    drift: Callable,
-    diffusion: Callable,
-    potential: Callable,
+    drift: Callable[..., Any],
+    diffusion: Callable[..., Any],
+    potential: Callable[..., Any],
     *,
     dimension: int,
     method: str = "auto",

@@ -7,7 +7,7 @@ density. The dynamics is reversible if and only if g itself is zero.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def check_size(size: int) -> None:
         )
 
 
-def compiled(function: Callable) -> Callable:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that will be called once, without what makes it fast to run."""
     return jax.jit(function, compiler_options=IN_HASTE)
 
@@ -159,7 +159,7 @@ def draw_points(
     key_start, key_walk = jax.random.split(key)
     z = start[None] + jax.random.normal(key_start, (population, d), start.dtype)
 
-    def move(carry: tuple, key: PRNGKeyArray) -> tuple:
+    def move(carry: tuple[Any, ...], key: PRNGKeyArray) -> tuple[Any, ...]:
         z, now = carry
         key_shift, key_noise, key_size, key_accept = jax.random.split(key, 4)
         # Two other members each: the population turned by two different distances.

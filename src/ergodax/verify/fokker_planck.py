@@ -105,7 +105,7 @@ class FokkerPlanck(Cells):
 
 
 def fokker_planck(
-    drift: Callable, diffusion: Callable, grid: Axis | Sequence[Axis]
+    drift: Callable[..., Any], diffusion: Callable[..., Any], grid: Axis | Sequence[Axis]
 ) -> FokkerPlanck:
     """Discretise dp/dt = -div(f p) + sum over i, j of d_i d_j (D_ij p), without flux at the edges.
 
@@ -163,7 +163,7 @@ def _poisson(mean: float) -> Float[np.ndarray, " k"]:
 
 
 def rate_matrix(
-    drift: Callable, diffusion: Float[np.ndarray, "*cells d d"], axes: tuple[Axis, ...]
+    drift: Callable[..., Any], diffusion: Float[np.ndarray, "*cells d d"], axes: tuple[Axis, ...]
 ) -> scipy.sparse.csr_array:
     """A with dp/dt = A p, from D at the centres: off-diagonals not negative, zero column sums."""
     jumps = [
@@ -223,7 +223,7 @@ def fitted(
 
 
 def _along_axis(
-    drift: Callable, own: Float[np.ndarray, "*cells"], axes: tuple[Axis, ...], i: int
+    drift: Callable[..., Any], own: Float[np.ndarray, "*cells"], axes: tuple[Axis, ...], i: int
 ) -> tuple[Any, ...]:
     here, there = (tuple(s if j == i else ALL for j in range(len(axes))) for s in (LOW, HIGH))
     points = mesh(axes)

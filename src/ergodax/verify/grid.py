@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
+from ergodax.checks import Numbers
 from ergodax.recipe.operators import as_operator
 
 BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
@@ -84,12 +84,12 @@ def mesh(grid: Sequence[Axis]) -> Float[np.ndarray, "..."]:
     return np.stack(places, axis=-1)
 
 
-def tabulate(function: Callable, points: Float[np.ndarray, "..."]) -> Any:
+def tabulate(function: Callable[..., Any], points: Float[np.ndarray, "..."]) -> Any:
     """`function` at points of shape (..., d), in float64: leading axes as those of the points."""
     return tabulator(function)(points)
 
 
-def tabulator(function: Callable) -> Callable[[Float[np.ndarray, "..."]], Any]:
+def tabulator(function: Callable[..., Any]) -> Callable[[Float[np.ndarray, "..."]], Any]:
     """`tabulate` for one function and many sets of points, compiled once for each shape."""
     # A map in batches compiles the function twice, for the batches and for what remains of them.
     compiled = jax.jit(
@@ -107,7 +107,7 @@ def tabulator(function: Callable) -> Callable[[Float[np.ndarray, "..."]], Any]:
     return values_at
 
 
-def as_drift(drift: Callable, dimension: int) -> Callable:
+def as_drift(drift: Callable[..., Any], dimension: int) -> Callable[..., Any]:
     """`drift`, checked to map (d,) to (d,).
 
     Raises:
@@ -124,7 +124,7 @@ def as_drift(drift: Callable, dimension: int) -> Callable:
     return lambda z: jnp.asarray(drift(z), z.dtype)
 
 
-def as_energy(potential: Callable, dimension: int) -> Callable:
+def as_energy(potential: Callable[..., Any], dimension: int) -> Callable[..., Any]:
     """`potential`, checked to map (d,) to a number.
 
     Raises:
@@ -141,7 +141,9 @@ def as_energy(potential: Callable, dimension: int) -> Callable:
     return lambda z: jnp.asarray(potential(z), z.dtype)
 
 
-def as_matrix_field(diffusion: Callable, dimension: int, name: str = "diffusion") -> Callable:
+def as_matrix_field(
+    diffusion: Callable[..., Any], dimension: int, name: str = "diffusion"
+) -> Callable[..., Any]:
     """z -> D(z) of shape (d, d), from a function that returns a number, vector or matrix.
 
     Raises:
@@ -211,7 +213,7 @@ class Cells(abc.ABC):
         """The shape of a density."""
         return tuple(axis.points for axis in self.grid)
 
-    def density(self, function: Callable) -> Float[np.ndarray, "*cells"]:
+    def density(self, function: Callable[..., Any]) -> Float[np.ndarray, "*cells"]:
         """A function at the centres of the cells, normalised to mass 1.
 
         Args:
@@ -228,7 +230,7 @@ class Cells(abc.ABC):
             )
         return values / (values.sum() * cell_volume(self.grid))
 
-    def point_mass(self, where: ArrayLike) -> Float[np.ndarray, "*cells"]:
+    def point_mass(self, where: Numbers) -> Float[np.ndarray, "*cells"]:
         """Mass 1 in the cell that holds a point.
 
         Args:
@@ -257,7 +259,9 @@ class Cells(abc.ABC):
         """
         return float(self.checked(density).sum() * cell_volume(self.grid))
 
-    def mean(self, function: Callable, density: Float[np.ndarray, "*cells"] | None = None) -> float:
+    def mean(
+        self, function: Callable[..., Any], density: Float[np.ndarray, "*cells"] | None = None
+    ) -> float:
         """The expectation of a function.
 
         Args:
@@ -268,7 +272,7 @@ class Cells(abc.ABC):
         p = self.stationary() if density is None else self.checked(density)
         return float(np.sum(values * p) * cell_volume(self.grid))
 
-    def checked(self, density: ArrayLike) -> Float[np.ndarray, "*cells"]:
+    def checked(self, density: Numbers) -> Float[np.ndarray, "*cells"]:
         """`density` as an array.
 
         Args:
@@ -287,7 +291,7 @@ class Cells(abc.ABC):
         return values
 
 
-def _number(function: Callable, name: str) -> Callable:
+def _number(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     if not callable(function):
         raise TypeError(f"{name} must be a function of the position, not {function!r}.")
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import whole_number
@@ -111,7 +111,7 @@ class Trial(eqx.Module):
         state = self.kernel.init(key_init, position)
         return state if self.prepare is None else self.prepare(key_prepare, state)
 
-    def step(self, key: PRNGKeyArray, state: Any) -> tuple[Any, Float[Array, " functions"]]:
+    def step(self, key: PRNGKeyArray, state: PyTree) -> tuple[Any, Float[Array, " functions"]]:
         """A step, and the functions after it; the kinetic temperature last, if Info has one."""
         state, info = self.kernel.step(key, state)
         values = self.functions(tree.thaw(state.position))
@@ -129,7 +129,7 @@ class Trial(eqx.Module):
         """The functions at the start, and how they change in one step and in `count`."""
         key_start, key_steps = jax.random.split(key)
 
-        def one(t: Int[Array, ""], carry: tuple) -> tuple:
+        def one(t: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
             state, first, _ = carry
             state, last = self.step(jax.random.fold_in(key_steps, t), state)
             return state, jnp.where(t == 0, last, first), last
@@ -142,7 +142,7 @@ class Trial(eqx.Module):
         return before, jnp.stack([first, last]) - before[None]
 
 
-def _append(values: Float[Array, " n"], value: Any) -> Float[Array, " functions"]:
+def _append(values: Float[Array, " n"], value: Array) -> Float[Array, " functions"]:
     return jnp.append(values, tree.cast(value, values))
 
 

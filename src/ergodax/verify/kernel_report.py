@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from jaxtyping import Float
+
+from ergodax.tree import Number
 
 Steps = Float[np.ndarray, " steps"]
 SEEN = 4.0  # standard errors from which a bias counts for the order
@@ -75,7 +77,7 @@ def _each(number: Callable[..., tuple[float, float]], bias: Bias) -> Estimate:
 
 
 def _held_fit(
-    terms: np.ndarray, y: np.ndarray, s: np.ndarray, *, held: Any, which: int
+    terms: np.ndarray, y: np.ndarray, s: np.ndarray, *, held: Number, which: int
 ) -> tuple[float, float]:
     """A coefficient of a least-squares fit whose last is held to N(0, held^2), and its error."""
     design = np.vstack([terms / s[:, None], np.eye(terms.shape[1])[-1] / held])

@@ -1,6 +1,7 @@
 """Proving or refuting a recipe: the equation that the library would discretise."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -255,7 +256,9 @@ def _drawn(
     return jax.vmap(unravel)(draw_points(energy, flat, NUM_POINTS, key))
 
 
-def _gamma_used(flat: Flat, points: Float[Array, "n d"], key: PRNGKeyArray, tolerance: float):
+def _gamma_used(
+    flat: Flat, points: Float[Array, "n d"], key: PRNGKeyArray, tolerance: float
+) -> tuple[Callable[[Vector], Vector], float]:
     """The mean of the Gamma that the samplers use, and its relative distance from div(D + Q)."""
     keys = jax.random.split(key, (len(points), PROBES))
 

@@ -117,7 +117,7 @@ def sde(
         return judge(Case(equation, turn, at, names_of(z), tolerance))
 
 
-def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable) -> Product:
+def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable[..., Any]) -> Product:
     def product(x: Vector, v: Vector) -> Vector:
         return tree.ravel(as_operator(function(unravel(x)), name).mv(unravel(v)))[0]
 

@@ -285,7 +285,7 @@ class DealtStep:
         return {"position": position, **auxiliary, **kept}
 
 
-def _dealing(function: Callable, *arguments: Any) -> tuple[Callable, int]:
+def _dealing(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], int]:
     """`function` with its normal numbers as a first argument, and how many it draws."""
     with tree.recorded_normals() as drawn:
         graph = jax.make_jaxpr(function)(*arguments)
@@ -418,7 +418,9 @@ def _images(
     one, other = jax.random.split(jax.random.key(1))
     images = jax.vmap(jax.vmap(lambda z, xi: step(one, z, xi), (None, 0)), (0, None))(points, nodes)
 
-    def gap(key: PRNGKeyArray, ahead: Int[Array, ""], z: Vector, xi: Any, image: Vector) -> Array:
+    def gap(
+        key: PRNGKeyArray, ahead: Int[Array, ""], z: Vector, xi: Float[Array, " m"], image: Vector
+    ) -> Array:
         found, state, moved = step.later(key, z, xi, ahead)
         apart = jnp.max(jnp.abs(found - image))
         late = jnp.where(ahead > 0, jnp.maximum(apart, moved), 0.0)

@@ -76,7 +76,7 @@ def tabulated(equation: Equation, grid: Sequence[Axis]) -> Table:
     return Table(tuple(grid), density, np.abs(diffusion).max(axis=(-2, -1)), *finite)
 
 
-def mode(potential: Callable, dimension: int) -> Float[np.ndarray, " d"]:
+def mode(potential: Callable[..., Any], dimension: int) -> Float[np.ndarray, " d"]:
     """A minimum of the potential, searched from the origin.
 
     Raises:
@@ -99,7 +99,7 @@ def mode(potential: Callable, dimension: int) -> Float[np.ndarray, " d"]:
 
 
 def find_box(
-    potential: Callable, dimension: int, temperature: float, points: int
+    potential: Callable[..., Any], dimension: int, temperature: float, points: int
 ) -> tuple[Axis, ...]:
     """The smallest even box outside which p < 1e-16 max p, as far as a coarse grid sees.
 

@@ -57,12 +57,12 @@ class TransitionLaw(Cells):
 
 
 def transition_law(
-    drift: Callable,
-    diffusion: Callable,
+    drift: Callable[..., Any],
+    diffusion: Callable[..., Any],
     step_size: float,
     axis: Axis,
     *,
-    gradient_noise: Callable | None = None,
+    gradient_noise: Callable[..., Any] | None = None,
 ) -> TransitionLaw:
     """The law of x+ = x + h (f(x) + noise) + N(0, 2 h D(x)) with its discretisation error in h.
 
@@ -153,7 +153,7 @@ def leading_weights(step: Callable[[Weights], Weights], guess: Weights) -> tuple
     count = guess.size
     operator: Any = scipy.sparse.linalg.LinearOperator(
         (count, count), matvec=lambda p: step(p.reshape(guess.shape)).ravel(), dtype=float
-    )  # pyright: ignore[reportCallIssue]
+    )
     options: dict[str, Any] = {"which": "LR", "v0": guess.ravel(), "ncv": min(40, count)}
     values, vectors = scipy.sparse.linalg.eigs(operator, k=1, tol=1e-12, **options)
     weights = np.real(vectors[:, 0]).reshape(guess.shape)

@@ -1,6 +1,8 @@
 """jaxtyping as pyright is to see it: its own PyTree is a type that pyright does not know."""
 
+from collections.abc import Sequence
 from typing import Annotated as Bool
+from typing import Annotated as Complex
 from typing import Annotated as Float
 from typing import Annotated as Int
 from typing import Annotated as Int64
@@ -14,4 +16,19 @@ from jax import Array as Array
 PyTree: TypeAlias = Any
 PRNGKeyArray: TypeAlias = Array
 
-__all__ = ["Array", "Bool", "Float", "Int", "Int64", "Key", "PRNGKeyArray", "PyTree", "UInt8", "UInt32"]
+def install_import_hook(modules: str | Sequence[str], typechecker: str | None) -> Any: ...
+
+__all__ = [
+    "Array",
+    "Bool",
+    "Complex",
+    "Float",
+    "Int",
+    "Int64",
+    "Key",
+    "PRNGKeyArray",
+    "PyTree",
+    "UInt8",
+    "UInt32",
+    "install_import_hook",
+]

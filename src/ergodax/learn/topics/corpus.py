@@ -6,7 +6,7 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import pairwise
@@ -316,7 +316,7 @@ def open_corpus(
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Generator[IO[bytes]]:
     opener: Any = OPENERS.get(path.suffix, open)
     try:
         with opener(path, "rb") as file:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ergodax.driver.cpu_fusion import HINTS, understood
 from ergodax.learn.topics.corpus import Document
+from ergodax.tree import Number
 
 LANES = 8  # documents side by side: one vector register of single precision
 CHUNK = 128  # rows whose random numbers are drawn at once
@@ -82,7 +83,7 @@ def expected_counts(
     key: PRNGKeyArray,
     batch: Sequence[Document] | Tokens,
     phi: Float[Array, "K W"],
-    alpha: Any,
+    alpha: Number,
     sweeps: int = 50,
     burn_in: int = 25,
 ) -> tuple[Float[Array, "n K"], Float[Array, "K W"]]:
@@ -127,7 +128,7 @@ def _average(
     of_tokens = jnp.swapaxes(phi.T[tokens.words], 1, 2)
     one = tokens.present.astype(phi.dtype)
 
-    def sweep(number: Int[Array, ""], carry: tuple) -> tuple:
+    def sweep(number: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
         counts, topics, document_sums, word_sums = carry
         uniform = _uniform(jax.random.fold_in(key, number), tokens, phi.dtype)
         counts, topics = _sweep(counts, topics, of_tokens, uniform, tokens, alpha)
@@ -166,7 +167,7 @@ def _sweep(
     """Draw the topic of every token, group by group; the topic K stands for none."""
     sweep_group = jax.jit(_sweep_rows)
 
-    def group(g: Int[Array, ""], carry: tuple) -> tuple:
+    def group(g: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
         counts, topics = carry
         first, last = _at(tokens.starts, g), _at(tokens.starts, g + 1)
         count = _at(counts, g)
@@ -192,7 +193,7 @@ def _sweep_rows(
     num_topics = count.shape[0]
     numbers = jnp.arange(num_topics, dtype=jnp.int32)[:, None]
 
-    def row(i: Int[Array, ""], carry: tuple) -> tuple:
+    def row(i: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
         count, topics = carry
         old = _at(topics, i)
         new = _draw(count, old, _at(phi, i), _at(uniform, i), alpha)

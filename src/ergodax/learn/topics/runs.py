@@ -68,7 +68,7 @@ class Store:
     def __init__(self, folder: Path | None, facts: Mapping[str, Any], resume: bool = True) -> None:
         self.folder, self.facts, self.resume = folder, facts, resume
 
-    def load(self, label: str, settings: Any) -> Run | None:
+    def load(self, label: str, settings: Settings) -> Run | None:
         """The finished run of that label if it was of the same settings, else None."""
         path = self._path(label, ".npz")
         if path is None or not self.resume or not path.exists():
@@ -78,7 +78,7 @@ class Store:
                 return None
             return Run(json.loads(str(file["rows"])), file["phi"])
 
-    def save(self, label: str, settings: Any, run: Run) -> None:
+    def save(self, label: str, settings: Settings, run: Run) -> None:
         """Keep a finished run; one of the same label is replaced, and its parts are removed."""
         path = self._path(label, ".npz")
         if path is None:
@@ -90,7 +90,7 @@ class Store:
         for part in path.parent.glob(f"{label}.part*"):
             part.unlink()
 
-    def load_part(self, label: str, settings: Any, like: State) -> Part | None:
+    def load_part(self, label: str, settings: Settings, like: State) -> Part | None:
         """The interrupted run of that label if it was of the same settings, else None.
 
         `like` is a state of the same shapes.
@@ -108,7 +108,7 @@ class Store:
         tree, facts = checkpoint.load(path, {"kept": kept, "state": like})
         return Part(facts["rows"], [np.asarray(x) for x in tree["kept"]], tree["state"])
 
-    def save_part(self, label: str, settings: Any, part: Part) -> None:
+    def save_part(self, label: str, settings: Settings, part: Part) -> None:
         """Keep a run as far as it has come."""
         path = self._path(label, ".part")
         if path is None:
@@ -120,7 +120,7 @@ class Store:
     def _path(self, label: str, suffix: str) -> Path | None:
         return None if self.folder is None else self.folder / "runs" / f"{label}{suffix}"
 
-    def _of(self, settings: Any) -> str:
+    def _of(self, settings: Settings) -> str:
         return json.dumps([dict(self.facts), dataclasses.asdict(settings)], sort_keys=True)
 
 

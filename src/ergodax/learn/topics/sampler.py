@@ -81,7 +81,8 @@ class TopicGradient(GradientEstimator):
         for name, value in (("beta", beta), ("alpha", alpha), ("num_documents", num_documents)):
             if not value > 0:
                 raise ValueError(f"{name} must be positive, not {value}.")
-        self.target = TopicPrior(float(beta))
+        # Narrower than in the base, which is sound since modules are frozen.
+        self.target = TopicPrior(float(beta))  # pyright: ignore[reportIncompatibleVariableOverride]
         self.alpha = jnp.asarray(float(alpha))
         self.num_documents = jnp.asarray(float(num_documents))
         self.sweeps, self.burn_in = sweeps, burn_in
@@ -257,7 +258,8 @@ def topic_sampler(
             return Reflected(sgld(gradient, step_size), 0.5**0.5, 0.5)
         case "sghmc":
             return Reflected(splitting("BAOA", gradient, step_size, friction), 1.0, 1.0)
-    raise ValueError(f"sampler must be one of {SAMPLERS}, not {name!r}.")
+        case _:
+            raise ValueError(f"sampler must be one of {SAMPLERS}, not {name!r}.")
 
 
 def _diagonal(theta: PyTree) -> Diagonal:

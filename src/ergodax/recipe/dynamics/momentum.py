@@ -11,6 +11,7 @@ from ergodax.checks import real_number
 from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_definite, as_operator
 from ergodax.recipe.recipe import Recipe, Scheduled, Variables
 from ergodax.schedule import as_schedule
+from ergodax.tree import Number
 
 
 class _Hamiltonian(eqx.Module):
@@ -88,7 +89,9 @@ class _NoseHoover(eqx.Module):
         return {"momentum": draw_momentum(key, position, self.mass), "thermostat": start}
 
     def energy(self, z: Variables) -> Float[Array, ""]:
-        offset = tree.map_leaves(lambda x: x - tree.cast(self.friction, x), z["thermostat"])
+        friction = self.friction
+        assert not isinstance(friction, Scheduled)  # a recipe at a step has its number
+        offset = tree.map_leaves(lambda x: x - tree.cast(friction, x), z["thermostat"])
         kinetic = tree.dot(z["momentum"], self.mass.solve(z["momentum"]))
         return 0.5 * kinetic + 0.5 * self.inertia(z) * tree.dot(offset, offset)
 
@@ -124,7 +127,7 @@ def nose_hoover(
 
 
 def draw_momentum(
-    key: PRNGKeyArray, position: PyTree, mass: Operator, temperature: Any = 1.0
+    key: PRNGKeyArray, position: PyTree, mass: Operator, temperature: Number = 1.0
 ) -> PyTree:
     """A momentum r ~ N(0, T M), shaped like the position."""
     noise = mass.sqrt_mv(tree.normal_like(key, position))

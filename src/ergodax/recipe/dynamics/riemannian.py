@@ -14,6 +14,7 @@ from ergodax.recipe.dynamics.momentum import friction_rate
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
 from ergodax.recipe.recipe import Recipe, Scheduled, Variables
+from ergodax.tree import Number
 
 
 class _RiemannianUnderdamped(eqx.Module):
@@ -75,13 +76,13 @@ class RiemannianEnergy(eqx.Module):
         """The same, whose metric has been called once and is not called again."""
         return RiemannianEnergy(traced(self.metric, position))
 
-    def draw(self, key: PRNGKeyArray, position: PyTree, temperature: Any = 1.0) -> PyTree:
+    def draw(self, key: PRNGKeyArray, position: PyTree, temperature: Number = 1.0) -> PyTree:
         """r ~ N(0, T G)."""
         inverse = self.metric(position)
         noise = inverse.solve(inverse.sqrt_mv(tree.normal_like(key, position)))
         return tree.scale(jnp.sqrt(jnp.asarray(temperature, float)), noise)
 
-    def __call__(self, position: PyTree, momentum: PyTree, temperature: Any) -> Float[Array, ""]:
+    def __call__(self, position: PyTree, momentum: PyTree, temperature: Number) -> Float[Array, ""]:
         """The energy; the temperature stands before the determinant, so that it cancels."""
         inverse = self.metric(position)
         kinetic = tree.dot(momentum, inverse.mv(momentum))
@@ -92,7 +93,7 @@ class RiemannianEnergy(eqx.Module):
         """G^-1 r."""
         return self.metric(position).mv(momentum)
 
-    def force(self, position: PyTree, momentum: PyTree, temperature: Any) -> PyTree:
+    def force(self, position: PyTree, momentum: PyTree, temperature: Number) -> PyTree:
         """The gradient of the energy in the position."""
         return jax.grad(self)(position, momentum, temperature)
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ergodax import tree
 from ergodax.recipe.operators.elementwise import Diagonal, Operator, Scalar
 from ergodax.recipe.operators.matrices import Dense, LowRank
+from ergodax.tree import Number
 
 Elementwise = Scalar | Diagonal
 
@@ -63,7 +64,7 @@ def as_definite(value: Any, name: str) -> Operator:
     return operator
 
 
-def solve_sum(a: Any, first: Operator, b: Any, second: Operator, x: PyTree) -> PyTree:
+def solve_sum(a: Number, first: Operator, b: Number, second: Operator, x: PyTree) -> PyTree:
     """(a A + b B)^-1 x for symmetric A and B whose sum is positive definite, by their structure.
 
     O(d) for numbers and diagonals, O(k^2 d) where one of the two has rank k beyond a number;
@@ -89,7 +90,9 @@ def solve_sum(a: Any, first: Operator, b: Any, second: Operator, x: PyTree) -> P
     return unravel(jax.scipy.linalg.cho_solve(factor, flat))
 
 
-def _diagonal(a: Any, first: Elementwise, b: Any, second: Elementwise, like: PyTree) -> PyTree:
+def _diagonal(
+    a: Number, first: Elementwise, b: Number, second: Elementwise, like: PyTree
+) -> PyTree:
     """The diagonal of a A + b B, as a tree."""
     ones = jax.tree.map(jnp.ones_like, like)
     return tree.add_scaled(tree.scale(a, first.mv(ones)), b, second.mv(ones))
