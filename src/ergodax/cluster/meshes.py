@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from ergodax.checks import whole_number
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 
@@ -29,9 +30,9 @@ def mesh(chains: int | None = None, data: int = 1) -> Mesh:
         ValueError: there are fewer devices.
     """
     devices = jax.devices()
-    if chains is None:
-        chains = len(devices) // max(1, data)
-    if chains < 1 or data < 1 or chains * data > len(devices):
+    data = whole_number("data", data)
+    chains = max(1, len(devices) // data) if chains is None else whole_number("chains", chains)
+    if chains * data > len(devices):
         raise ValueError(
             f"a mesh of chains={chains} times data={data} devices is asked for, but there are "
             f"{len(devices)}. Try ex.mesh(); a CPU counts as four devices with the environment "

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax.checks import file_path
 from ergodax.data.paged import Paged, Reader, stamps
 from ergodax.data.source import Ranges, check_rows, delivered, put
 
@@ -52,7 +53,7 @@ def parquet(
         ValueError: not Parquet files, no such column, missing values, a number out of range; when
             read, NaN or infinity.
     """
-    reader = _ParquetReader(Path(path), columns, target)
+    reader = _ParquetReader(file_path("path", path), columns, target)
     return Paged(reader, block_rows=block_rows, passes=passes, dtype=dtype)
 
 

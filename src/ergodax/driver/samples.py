@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.checks import file_path, whole_number
 from ergodax.data.block import detach
 from ergodax.persist import draws, npz
 from ergodax.stats.summary import summarise
@@ -80,7 +81,7 @@ class Samples(eqx.Module):
 
     def without(self, count: int) -> "Samples":
         """The same without the first `count` draws of each chain."""
-        return self._kept(slice(count, None))
+        return self._kept(slice(whole_number("count", count, at_least=0), None))
 
     def _kept(self, which: Any) -> "Samples":
         both = (self.position, self.info)
@@ -132,7 +133,7 @@ class Samples(eqx.Module):
         Raises:
             ValueError: not a file of `save` nor a folder of draws, or damaged.
         """
-        if Path(path).is_dir():
+        if file_path("path", path).is_dir():
             content = draws.read(path) | {"final_state": None}
         else:
             content = npz.load(path)

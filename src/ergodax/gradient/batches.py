@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import flag, instance
 from ergodax.data.arrays import needs_memory, take
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
 from ergodax.data.block import Streamed, batch_at
@@ -128,7 +129,7 @@ def checked_batching(
     """The scheme that draws the batches, after a look at what it will draw from.
 
     Raises:
-        TypeError: not a Posterior, or a batch size that is not an integer.
+        TypeError: not a Posterior, a batch size that is not an integer, or not a scheme.
         ValueError: a batch size outside [1, N], or larger than a block of a source; a scheme
             chosen for a source.
     """
@@ -137,6 +138,9 @@ def checked_batching(
             f"posterior must be an ex.Posterior (a prior, a likelihood, data), not "
             f"{posterior!r}. A target without data has no batches: use ex.FullGradient."
         )
+    flag("replace", replace)
+    if batching is not None:
+        instance("batching", batching, Batching, "a scheme such as ex.data.ShuffledEpochs()")
     if isinstance(posterior.data, Source):
         return _streamed(posterior.data, batch_size, replace, batching)
     scheme = batching or (WithReplacement() if replace else WithoutReplacement())
@@ -204,7 +208,7 @@ class Minibatch(BatchEstimator):
         batching: another scheme of `ergodax.data`, such as ShuffledEpochs(); overrides `replace`.
 
     Raises:
-        TypeError: not a Posterior, or a batch size that is not an integer.
+        TypeError: not a Posterior, a batch size that is not an integer, or not a scheme.
         ValueError: a batch size outside [1, N].
     """
 

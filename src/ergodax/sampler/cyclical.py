@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import flag, real_number, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
@@ -129,8 +129,9 @@ def cyclical(
     """
     check_sampler(sampler)
     period = whole_number("period", period, hint="It is the number of steps in a cycle.")
-    if not 0.0 <= exploration < 1.0:
-        raise ValueError(f"exploration must lie in [0, 1), not {exploration}: some steps sample.")
+    hint = "It is the fraction of a cycle that explores; some steps sample."
+    exploration = real_number("exploration", exploration, at_least=0.0, below=1.0, hint=hint)
+    flag("resample", resample)
     initial = as_schedule(step_size, "step_size")
     if not isinstance(initial, Constant):
         raise TypeError("step_size must be a number, the first step of a cycle, not a schedule.")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import choice, real_number, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, Minibatch
@@ -311,8 +311,7 @@ def sgfs(
             "sgfs takes the covariance of the batch's scores for the Fisher information, which "
             f"those of {type(gradient).__name__} are not. Try ex.Minibatch(posterior, 100)."
         )
-    if structure not in STRUCTURES:
-        raise ValueError(f"structure must be one of {STRUCTURES}, not {structure!r}.")
+    choice("structure", structure, STRUCTURES)
     return FisherScoring(
         gradient,
         as_schedule(step_size, "step_size"),

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import flag, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
@@ -389,6 +389,7 @@ def replica_exchange(
     ladder = _checked_temperatures(temperatures)
     sizes = _one_for_each(step_size, len(ladder))
     swap_every = whole_number("swap_every", swap_every)
+    flag("correction", correction)
     kernels = [
         sampler(gradient, h, temperature=t, **more) for h, t in zip(sizes, ladder, strict=True)
     ]

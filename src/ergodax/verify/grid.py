@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from ergodax.checks import plain, whole_number
 from ergodax.recipe.operators import as_operator
 
 BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
@@ -41,10 +42,10 @@ class Axis:
 
     def __post_init__(self) -> None:
         """Refuse an empty axis."""
-        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+        ends = [plain(self.low), plain(self.high)]
+        if None in ends or not -np.inf < ends[0] < ends[1] < np.inf:  # pyright: ignore
             raise ValueError(f"Axis needs finite low < high, not {self.low} and {self.high}.")
-        if self.points < 8:
-            raise ValueError(f"points must be at least 8, not {self.points}.")
+        whole_number("points", self.points, at_least=8)
 
     @property
     def width(self) -> float:

@@ -170,7 +170,8 @@ def _recipes() -> dict[str, Subject]:
         "Recipe": Subject(ex.Recipe, {"diffusion": lambda z: {"position": ex.Scalar(1.0)}}),
         "dynamics.langevin": Subject(d.langevin, {"preconditioner": 1.0}),
         "dynamics.irreversible": Subject(
-            d.irreversible_langevin, {"rotation": np.array([[0.0, 1.0], [-1.0, 0.0]]), "preconditioner": 1.0}
+            d.irreversible_langevin,
+            {"rotation": np.array([[0.0, 1.0], [-1.0, 0.0]]), "preconditioner": 1.0},
         ),
         "dynamics.hamiltonian": Subject(d.hamiltonian, {"mass": 1.0}),
         "dynamics.underdamped": Subject(d.underdamped, {"friction": 1.0, "mass": 1.0}),

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import numbers
 from ergodax.graph import is_elementwise
 
 
@@ -89,12 +90,16 @@ class Symmetric(Operator):
 
 
 def check_positive(value: Array, name: str) -> None:
-    """Refuse a negative entry of a constant.
+    """Refuse an entry of a constant that is negative or not finite.
 
     Raises:
         ValueError: there is one.
     """
-    if not tree.is_traced(value) and not np.all(np.asarray(value) >= 0):
+    if tree.is_traced(value):
+        return
+    if not np.isfinite(np.asarray(value, float)).all():
+        raise ValueError(f"{name} must be finite, but has an entry that is NaN or infinite.")
+    if not np.all(np.asarray(value) >= 0):
         least = np.min(np.asarray(value))
         raise ValueError(f"{name} must not be negative, but its least entry is {least}.")
 
@@ -106,7 +111,7 @@ class Scalar(Symmetric):
         value: shape ().
     """
 
-    value: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    value: Float[Array, ""] = eqx.field(converter=lambda v: jnp.asarray(numbers("value", v)))
 
     def mv(self, x: PyTree) -> PyTree:
         """value * x."""
@@ -151,7 +156,7 @@ class Diagonal(Symmetric):
     """
 
     values: PyTree = eqx.field(
-        converter=lambda v: jax.tree.map(jnp.asarray, v)
+        converter=lambda v: jax.tree.map(lambda x: jnp.asarray(numbers("values", x)), v)
     )
 
     def _like(self, x: PyTree) -> PyTree:
