@@ -72,8 +72,8 @@ class Moments(Accumulator):
     batches: int = eqx.field(static=True)
 
     def __init__(self, batches: int = 64) -> None:
-        batches = whole_number("batches", batches, at_least=8, hint="Try 64.")
-        if batches % 2:
+        batches = whole_number("batches", batches, hint="Try 64.")
+        if batches < 8 or batches % 2:
             raise ValueError(f"batches must be even and at least 8, not {batches}. Try 64.")
         self.batches = batches
 

@@ -310,10 +310,6 @@ def _warn(x: Float[np.ndarray, "chains draws d"], num_features: int) -> None:
 
 def _check(functions: Any, order: int, cross: bool, folds: int, temperature: float) -> None:
     if not callable(functions):
-        if not isinstance(functions, str):
-            raise TypeError(
-                f"functions must be 'mean', 'variance' or a function, not {functions!r}."
-            )
         choice("functions", functions, ("mean", "variance"))
     whole_number("order", order, below=3)
     if flag("cross", cross) and order == 1:

@@ -97,11 +97,11 @@ def check_positive(value: Array, name: str) -> None:
     """
     if tree.is_traced(value):
         return
-    if not np.isfinite(np.asarray(value, float)).all():
-        raise ValueError(f"{name} must be finite, but has an entry that is NaN or infinite.")
     if not np.all(np.asarray(value) >= 0):
         least = np.min(np.asarray(value))
         raise ValueError(f"{name} must not be negative, but its least entry is {least}.")
+    if np.isinf(np.asarray(value, float)).any():
+        raise ValueError(f"{name} must be finite, but has an entry that is infinite.")
 
 
 class Scalar(Symmetric):
