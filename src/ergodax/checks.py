@@ -110,6 +110,8 @@ def numbers(name: str, value: Any) -> Any:
     """
     if tree.is_traced(value) or hasattr(value, "__jax_array__"):
         return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 2**31 else float(value)
     try:
         kind = value.dtype if isinstance(value, jax.Array) else np.asarray(value).dtype
     except (TypeError, ValueError, OverflowError):  # lists of unequal lengths, foreign arrays

@@ -18,13 +18,52 @@ Example:
     >>> kernel = ex.sghmc(ex.FullGradient(target), **convert.from_chen(eta=1e-4, alpha=0.01))
 """
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from ergodax import tree
+from ergodax.checks import numbers, whole_number
+
 Numbers = dict[str, Any]
+COUNTS = ("num_integration_steps", "resample_every")
+MAY_BE_ZERO = ("alpha", "friction", "momentum", "temperature")
+
+
+def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
+    """The same function, which refuses by name what is no number, or out of range."""
+    names = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*given: Any, **more: Any) -> Numbers:
+        for name, value in {**dict(zip(names, given, strict=False)), **more}.items():
+            if name in COUNTS:
+                whole_number(name, value)
+            elif name != "scheme":
+                _check(name, value)
+        return function(*given, **more)
+
+    return checked
+
+
+def _check(name: str, value: Any) -> None:
+    """Numbers or arrays of them, positive or not negative, and momentum below 1."""
+    if tree.is_traced(numbers(name, value)):
+        return
+    array = np.asarray(value, float)
+    zero, below = name in MAY_BE_ZERO, 1.0 if name == "momentum" else np.inf
+    if not (((array >= 0) if zero else (array > 0)) & (array < below)).all():
+        least = "zero or positive" if zero else "positive"
+        raise ValueError(f"{name} must be {least} and below {below:g}, not {value!r}.")
+
 
 # Overdamped Langevin dynamics
 
 
+@_of_numbers
 def from_welling_teh(epsilon: Any) -> Numbers:
     """x+ = x - (epsilon / 2) grad U + N(0, epsilon): the step of most papers on SGLD.
 
@@ -42,11 +81,13 @@ def from_welling_teh(epsilon: Any) -> Numbers:
     return {"step_size": 0.5 * epsilon}
 
 
+@_of_numbers
 def to_welling_teh(step_size: Any) -> Numbers:
     """The inverse of `from_welling_teh`: epsilon."""
     return {"epsilon": 2.0 * step_size}
 
 
+@_of_numbers
 def from_tfp_sgld(learning_rate: Any) -> Numbers:
     """TensorFlow Probability: x+ = x - (l / 2) data_size grad mean loss + N(0, l).
 
@@ -63,11 +104,13 @@ def from_tfp_sgld(learning_rate: Any) -> Numbers:
     return {"step_size": 0.5 * learning_rate}
 
 
+@_of_numbers
 def to_tfp_sgld(step_size: Any) -> Numbers:
     """The inverse of `from_tfp_sgld`: learning_rate."""
     return {"learning_rate": 2.0 * step_size}
 
 
+@_of_numbers
 def from_blackjax_sgld(step_size: Any, temperature: Any = 1.0) -> Numbers:
     """BlackJAX's sgld has this library's convention: h and T stay as they are."""
     return {"step_size": step_size, "temperature": temperature}
@@ -76,6 +119,7 @@ def from_blackjax_sgld(step_size: Any, temperature: Any = 1.0) -> Numbers:
 to_blackjax_sgld = from_blackjax_sgld
 
 
+@_of_numbers
 def from_posteriors_sgld(lr: Any, temperature: Any = 1.0, *, num_data: Any = 1) -> Numbers:
     """The library `posteriors`, whose log posterior is usually divided by N: see num_data.
 
@@ -92,6 +136,7 @@ def from_posteriors_sgld(lr: Any, temperature: Any = 1.0, *, num_data: Any = 1) 
     return {"step_size": lr / num_data, "temperature": temperature * num_data}
 
 
+@_of_numbers
 def to_posteriors_sgld(step_size: Any, temperature: Any = 1.0, *, num_data: Any = 1) -> Numbers:
     """The inverse of `from_posteriors_sgld`, with the same num_data: lr and temperature."""
     return {"lr": step_size * num_data, "temperature": temperature / num_data}
@@ -100,12 +145,14 @@ def to_posteriors_sgld(step_size: Any, temperature: Any = 1.0, *, num_data: Any 
 # SGHMC
 
 
+@_of_numbers
 def with_unit_mass(step_size: Any, friction: Any, mass: Any = 1.0) -> Numbers:
     """The step size and friction that make the same positions with mass 1; M is a number."""
     root = mass**0.5
     return {"step_size": step_size / root, "friction": friction * root, "mass": 1.0}
 
 
+@_of_numbers
 def from_chen(eta: Any, alpha: Any, *, mass: Any = 1.0) -> Numbers:
     """v+ = v - eta grad U - alpha v + N(0, 2 alpha eta),   x+ = x + v+, with v = h M^-1 r.
 
@@ -126,11 +173,13 @@ def from_chen(eta: Any, alpha: Any, *, mass: Any = 1.0) -> Numbers:
     return {"step_size": step_size, "friction": alpha / step_size, "mass": mass}
 
 
+@_of_numbers
 def to_chen(step_size: Any, friction: Any, *, mass: Any = 1.0) -> Numbers:
     """The inverse of `from_chen`: eta and alpha; M is a number."""
     return {"eta": step_size**2 / mass, "alpha": step_size * friction}
 
 
+@_of_numbers
 def from_blackjax_sghmc(
     step_size: Any, num_integration_steps: int = 10, alpha: Any = 0.01, *, mass: Any = 1.0
 ) -> Numbers:
@@ -160,6 +209,7 @@ def from_blackjax_sghmc(
     }
 
 
+@_of_numbers
 def to_blackjax_sghmc(
     step_size: Any, friction: Any, resample_every: int, *, mass: Any = 1.0, scheme: str = "euler"
 ) -> Numbers:
@@ -179,6 +229,7 @@ def to_blackjax_sghmc(
     }
 
 
+@_of_numbers
 def from_posteriors_sghmc(
     lr: Any, alpha: Any = 0.01, temperature: Any = 1.0, *, num_data: Any = 1, mass: Any = 1.0
 ) -> Numbers:
@@ -206,6 +257,7 @@ def from_posteriors_sghmc(
     }
 
 
+@_of_numbers
 def to_posteriors_sghmc(
     step_size: Any,
     friction: Any,
@@ -232,13 +284,14 @@ def to_posteriors_sghmc(
 
 
 def _check_euler(scheme: str, library: str) -> None:
-    if scheme != "euler":
+    if not isinstance(scheme, str) or scheme != "euler":
         raise ValueError(f"scheme must be 'euler', not {scheme!r}: {library} has no other.")
 
 
 # Optimisers: learning rate, momentum and weight decay
 
 
+@_of_numbers
 def from_wenzel(
     learning_rate: Any, momentum: Any, temperature: Any = 1.0, *, num_data: Any, mass: Any = 1.0
 ) -> Numbers:
@@ -267,6 +320,7 @@ def from_wenzel(
     }
 
 
+@_of_numbers
 def to_wenzel(
     step_size: Any, friction: Any, temperature: Any = 1.0, *, num_data: Any, mass: Any = 1.0
 ) -> Numbers:
@@ -278,6 +332,7 @@ def to_wenzel(
     }
 
 
+@_of_numbers
 def from_torch_sgd(lr: Any, momentum: Any, *, num_data: Any, mass: Any = 1.0) -> Numbers:
     """torch.optim.SGD on a mean loss: b+ = momentum b + grad (U / N),   x+ = x - lr b+.
 
@@ -297,12 +352,14 @@ def from_torch_sgd(lr: Any, momentum: Any, *, num_data: Any, mass: Any = 1.0) ->
     return {name: numbers[name] for name in ("step_size", "friction", "mass")}
 
 
+@_of_numbers
 def to_torch_sgd(step_size: Any, friction: Any, *, num_data: Any, mass: Any = 1.0) -> Numbers:
     """The inverse of `from_torch_sgd`: lr and momentum; M is a number."""
     numbers = to_wenzel(step_size, friction, num_data=num_data, mass=mass)
     return {"lr": numbers["learning_rate"], "momentum": numbers["momentum"]}
 
 
+@_of_numbers
 def from_weight_decay(weight_decay: Any, *, num_data: Any) -> Numbers:
     """The Gaussian prior that a weight decay on the mean loss is: precision N weight_decay.
 
@@ -316,6 +373,7 @@ def from_weight_decay(weight_decay: Any, *, num_data: Any) -> Numbers:
     return {"scale": (num_data * weight_decay) ** -0.5}
 
 
+@_of_numbers
 def to_weight_decay(scale: Any, *, num_data: Any) -> Numbers:
     """The inverse of `from_weight_decay`: weight_decay, from the prior's standard deviation."""
     return {"weight_decay": 1.0 / (num_data * scale**2)}

@@ -138,6 +138,8 @@ def accumulate(
             )
     after = whole_number("after", after, at_least=0)
     every = whole_number("every", every)
+    if function is not None and not callable(function):
+        raise TypeError(f"function must be a function of the position, not {function!r}.")
     return Accumulating(check_kernel(kernel), accumulators, after, every, function)
 
 

@@ -193,6 +193,11 @@ def _random_like(draw: Callable, key: PRNGKeyArray, tree: PyTree) -> PyTree:
     # One draw for the whole tree: a flat vector and a nested position of the same size see
     # the same numbers, and a tree of many leaves costs one call of the generator.
     leaves, structure = jax.tree.flatten(tree)
+    if not (leaves and all(hasattr(leaf, "dtype") for leaf in leaves)):
+        raise TypeError(f"tree must be a tree of arrays, not {type(tree).__name__}.")
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed and np.shape(key) not in ((2,), (4,)):
+        raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")
     if len(leaves) == 1:
         return structure.unflatten([draw(key, leaves[0].shape, leaves[0].dtype)])
     flat = draw(key, (size(tree),), result_dtype(tree))

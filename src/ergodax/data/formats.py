@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ergodax.checks import file_path
+from ergodax.checks import file_path, instance, shown
 from ergodax.data.paged import Paged, Reader, stamps
 from ergodax.data.source import Ranges, check_rows, delivered, put
 
@@ -110,6 +110,10 @@ class _ParquetReader(Reader):
                 raise ValueError(f"{file} has other columns than {self.files[0]}.")
         if columns is None:
             columns = [name for name in schema.names if name != target]
+        if not isinstance(columns, list | tuple) or not all(isinstance(c, str) for c in columns):
+            raise TypeError(f"columns must be a list of names of columns, not {shown(columns)}.")
+        if target is not None:
+            instance("target", target, str, "the name of a column")
         self.x = list(columns)
         self.columns = self.x if target is None else [*self.x, target]
         kinds = {name: _kind(schema, name, path) for name in self.columns}
@@ -260,8 +264,11 @@ def _arrays(path: Any, names: Any) -> PyTree:
         raise FileNotFoundError(f"there is no Zarr array or group at {path}.")
     try:
         found = zarr.open(path, mode="r")
-    except (ValueError, OSError, KeyError) as error:
-        raise ValueError(f"{path} is not a Zarr array or group: {error}") from error
+    # Damaged or foreign metadata can fail in any stage of a parser.
+    except Exception as error:
+        raise ValueError(
+            f"path must be that of a Zarr array or group; {shown(path)} can't be opened: {error}"
+        ) from error
     if isinstance(found, zarr.Array):
         if names is not None:
             raise ValueError(f"names={names!r}, but {path} is a single array. Leave names out.")

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt32
 
-from ergodax.checks import whole_number
+from ergodax.checks import leaves, whole_number
 
 BLOCK_BYTES = 2**25
 ALIGNMENT = 64  # bytes: JAX on a CPU uses an array that begins at a multiple of it where it lies
@@ -163,20 +163,23 @@ def _as_dtype(row: PyTree, dtype: Any) -> PyTree:
         return row
     nested = isinstance(dtype, tuple | list | dict)
     is_none = lambda x: x is None  # noqa: E731
+    if nested:
+        leaves("dtype", dtype)
     if nested and jax.tree.structure(dtype, is_leaf=is_none) != jax.tree.structure(row):
         raise ValueError(f"dtype must be one dtype or a tree like the data, not {dtype!r}.")
-    wanted = dtype if nested else jax.tree.map(lambda x: dtype, row)
+    found, structure = jax.tree.flatten(row)
+    wanted = jax.tree.leaves(dtype, is_leaf=is_none) if nested else [dtype] * len(found)
 
     def one(wanted: Any, x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         if wanted is None:
             return x
         try:
             kind = delivered(np.dtype(wanted), "dtype")
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise TypeError(f"dtype must be a dtype such as 'float32', not {wanted!r}.") from error
         return jax.ShapeDtypeStruct(x.shape, kind)
 
-    return jax.tree.map(one, wanted, row, is_leaf=is_none)
+    return structure.unflatten([one(*pair) for pair in zip(wanted, found, strict=True)])
 
 
 def delivered(dtype: np.dtype, name: str) -> np.dtype:
@@ -207,11 +210,27 @@ def put(out: np.ndarray, values: np.ndarray, name: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
     if values.dtype.kind in "iu" and not np.can_cast(values.dtype, out.dtype):
-        if out.dtype.kind in "iu" and not np.array_equal(out, values):
-            raise ValueError(
-                f"{name} has integers too large for {out.dtype}. Turn double precision on: "
-                "jax.config.update('jax_enable_x64', True)."
-            )
+        if out.dtype.kind in "iu":
+            check_integers(values, name, out.dtype)
+
+
+def check_integers(array: np.ndarray, name: str, dtype: np.dtype | None = None) -> None:
+    """Refuse integers that would wrap around in a dtype, by default that of JAX for this one.
+
+    Raises:
+        ValueError: there is one; says which.
+    """
+    if array.dtype.kind not in "iu" or not array.size:
+        return
+    kept = np.iinfo(jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else dtype)
+    least, most = int(array.min()), int(array.max())
+    if least < kept.min or most > kept.max:
+        worst = most if most > kept.max else least
+        raise ValueError(
+            f"{name} has integers too large for {kept.dtype}, such as {worst}. Take an offset or "
+            "a scale off them, or turn double precision on: "
+            "jax.config.update('jax_enable_x64', True)."
+        )
 
 
 def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:

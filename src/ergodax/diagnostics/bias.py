@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number
+from ergodax.checks import real_number, whole_number
 from ergodax.driver import Samples, sample
 from ergodax.kernel import Info, Kernel
 from ergodax.stats.draws import flat_components
@@ -264,6 +264,8 @@ def _sample(
     **settings: Any,
 ) -> Samples:
     """Burn-in draws are made and left out: a burn-in of its own is one more program."""
+    thin, burn_in = whole_number("thin", thin), whole_number("burn_in", burn_in, at_least=0)
+    num_steps = whole_number("num_steps", num_steps)
     early = -(-burn_in // thin)
     collect = None if function is None else _Collect(function)
     steps = num_steps + early * thin

@@ -14,7 +14,7 @@ from ergodax.checks import flag, instance
 from ergodax.data.arrays import needs_memory, take
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
 from ergodax.data.block import Streamed, batch_at
-from ergodax.data.source import Source, stacked
+from ergodax.data.source import Source, check_integers, stacked
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.target.posterior import Posterior
 
@@ -119,6 +119,9 @@ def checked_batch(batch: PyTree, data: PyTree) -> tuple[PyTree, int]:
             f"batch must have rows like those of the data, shapes {like} with one n for all, not "
             f"{shapes}."
         )
+    for a, b in zip(jax.tree.leaves(batch), jax.tree.leaves(one), strict=True):
+        if isinstance(a, np.ndarray) and np.issubdtype(b.dtype, np.integer):
+            check_integers(a, "batch", b.dtype)
     rows = jax.tree.map(lambda a, b: jnp.asarray(a).astype(b.dtype), batch, one)
     return rows, sizes.pop()[0]
 
@@ -174,7 +177,7 @@ def check_resident(posterior: Any, user: str, instead: str) -> None:
     Raises:
         TypeError: the data are a source.
     """
-    if isinstance(getattr(posterior, "data", None), Source):
+    if isinstance(posterior, Posterior) and isinstance(posterior.data, Source):
         raise TypeError(needs_memory(user, instead))
 
 

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 
 from ergodax.checks import file_path, instance, numbers, real_number, whole_number
 from ergodax.data import archive
 from ergodax.learn.columns import read_columns
+
+ARRAYS = np.ndarray | jax.Array | pd.Series | list | tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +114,8 @@ def read_npz(
             are not finite real numbers, or not two classes.
     """
     wanted = (features, target) if categorical is None else (features, target, categorical)
+    for name in wanted:
+        instance("each of features, target and categorical", name, str, "the name of an array")
     arrays = archive.read(path, wanted)
     archive.check_rows(path, arrays)
     archive.check_real(path, {features: arrays[features]})
@@ -134,17 +139,18 @@ def make_table(
         ValueError: the target has not exactly two values and `classes` does not pick two, a
             feature is not finite, or shapes that do not fit.
     """
-    shapes = np.shape(numbers("features", features)), np.shape(target)
-    if not (len(shapes[0]) == 2 and shapes == ((len(target), len(names)), (len(target),))):
+    instance("names", names, list | tuple, "a list of the columns' names")
+    target = np.asarray(instance("target", target, ARRAYS, "an array"))
+    shapes = np.shape(numbers("features", features)), target.shape
+    if target.ndim != 1 or shapes[0] != (len(target), len(names)):
         raise ValueError(
             f"features must have shape (rows, {len(names)} names), and target a value for each "
             f"row; their shapes are {shapes[0]} and {shapes[1]}."
         )
     outcome = np.asarray([str(value) for value in np.asarray(target).tolist()])
     values = sorted(set(outcome.tolist()))
-    chosen = tuple(values)
-    if classes is not None and classes != ():
-        chosen = tuple(str(c) for c in instance("classes", classes, tuple | list, "two values"))
+    instance("classes", () if classes is None else classes, tuple | list, "two values")
+    chosen = tuple(str(c) for c in classes) if classes else tuple(values)
     missing = [c for c in chosen if c not in values]
     if len(chosen) != 2 or missing:
         some = ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
@@ -195,6 +201,8 @@ def varying(tables: Sequence[Table], components: int | None = None) -> list[Tabl
     Raises:
         ValueError: more components than columns, or no column that varies.
     """
+    for table in tables:
+        instance("each of tables", table, Table, "a Table, as of tables.read")
     varies = np.ptp(tables[0].features, axis=0) > 0
     names = [name for name, keep in zip(tables[0].names, varies, strict=True) if keep]
     if not names:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import choice, real_number, whole_number
+from ergodax.checks import choice, flag, real_number, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, Minibatch
@@ -189,7 +189,7 @@ def psgld(
         real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
         real_number("damping", damping, above=0.0, hint="Try 1e-3."),
         None if adaptation_steps is None else jnp.int32(adaptation_steps),
-        correction,
+        flag("correction", correction),
     )
 
 

@@ -236,8 +236,8 @@ def double_well(height: float = 1.0, minimum: float = 1.0, dimension: int = 1) -
     Raises:
         ValueError: a number that is not positive.
     """
-    height = real_number("height", height, above=0.0)
-    minimum = real_number("minimum", minimum, above=0.0)
+    height = real_number("height", height, at_least=1e-9, below=1e9)
+    minimum = real_number("minimum", minimum, at_least=1e-9, below=1e9)
     dimension = whole_number("dimension", dimension, below=MOST_DIMENSIONS)
     density: Callable[[float], float] = lambda x: np.exp(-height * (x * x - 1.0) ** 2)  # noqa: E731
     edge = np.sqrt(1.0 + np.sqrt(60.0 / height))

@@ -85,8 +85,9 @@ def advise(
     for name, (value, least) in ranges.items():
         if value is not None:
             real_number(name, value, at_least=least)
-    flag("exact", exact), flag("network", network)
-    total, d = round(num_data), round(dimension)
+    flag("exact", exact)
+    flag("network", network)
+    total, d = round(float(num_data)), round(float(dimension))
     cheap = total <= SMALL or (gradient_seconds is not None and gradient_seconds <= CHEAP)
     if network:
         choice = _network(total)

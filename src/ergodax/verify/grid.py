@@ -64,7 +64,8 @@ def as_grid(grid: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     Raises:
         TypeError: anything else.
     """
-    axes = (grid,) if isinstance(grid, Axis) else tuple(grid)
+    several = tuple(grid) if isinstance(grid, tuple | list) else ()
+    axes = (grid,) if isinstance(grid, Axis) else several
     if not axes or not all(isinstance(axis, Axis) for axis in axes):
         raise TypeError(f"grid must be an Axis or a sequence of them, not {grid!r}.")
     return axes

@@ -67,7 +67,7 @@ def as_definite(value: Any, name: str) -> Operator:
         )
     if isinstance(operator, Scalar | Diagonal):
         for leaf in jax.tree.leaves(operator):
-            if not tree.is_traced(leaf) and float(np.min(np.asarray(leaf))) <= 0:
+            if not tree.is_traced(leaf) and not np.all(np.asarray(leaf) > 0):
                 raise ValueError(f"{name} must be positive, but some entries are zero.")
     return operator
 
