@@ -48,9 +48,9 @@ def real_number(
     name: str,
     value: Any,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float = np.inf,
+    above: float | int | None = None,
+    at_least: float | int | None = None,
+    below: float | int = np.inf,
     hint: str = "",
 ) -> Any:
     """A real number above `above` or at least `at_least`, and below `below`; or a traced one.
@@ -103,7 +103,7 @@ def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
 
 
 def numbers(name: str, value: Any) -> Any:
-    """A real number, or an array of them, as it is.
+    """A real number, or an array of them, as it is; a list of numbers as an array.
 
     Raises:
         TypeError: anything else: text, dates, complex numbers, truth values, random keys, objects.
@@ -118,7 +118,7 @@ def numbers(name: str, value: Any) -> Any:
         kind = np.dtype(object)
     if not (jnp.issubdtype(kind, np.integer) or jnp.issubdtype(kind, np.floating)):
         raise TypeError(f"{name} must be a number or an array of numbers, not {shown(value)}.")
-    return value
+    return np.asarray(value) if isinstance(value, list | tuple) else value
 
 
 def real_array(

@@ -39,25 +39,25 @@ def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
 
     @functools.wraps(function)
     def checked(*given: Any, **more: Any) -> Numbers:
-        for name, value in {**dict(zip(names, given, strict=False)), **more}.items():
-            if name in COUNTS:
-                whole_number(name, value)
-            elif name != "scheme":
-                _check(name, value)
-        return function(*given, **more)
+        named = {**dict(zip(names, given, strict=False)), **more}
+        for name in named.keys() - {"scheme"}:
+            named[name] = (whole_number if name in COUNTS else _checked)(name, named[name])
+        return function(**named)
 
     return checked
 
 
-def _check(name: str, value: Any) -> None:
+def _checked(name: str, value: Any) -> Any:
     """Numbers or arrays of them, positive or not negative, and momentum below 1."""
-    if tree.is_traced(numbers(name, value)):
-        return
+    value = numbers(name, value)
+    if tree.is_traced(value):
+        return value
     array = np.asarray(value, float)
     zero, below = name in MAY_BE_ZERO, 1.0 if name == "momentum" else np.inf
     if not (((array >= 0) if zero else (array > 0)) & (array < below)).all():
         least = "zero or positive" if zero else "positive"
         raise ValueError(f"{name} must be {least} and below {below:g}, not {value!r}.")
+    return value
 
 
 # Overdamped Langevin dynamics

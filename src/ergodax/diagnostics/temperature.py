@@ -210,6 +210,7 @@ def _elsewhere(x: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "cha
 def _measured(
     name: str, series: Float[np.ndarray, "chains draws"], expected: Any, chance: float
 ) -> Temperature:
+    expected = real_number(f"expected of {name!r}", expected)
     error, size = float(standard_error(series)), float(effective_size(series))
     margin = float(error * scipy.stats.t.isf(0.5 * chance, max(size - 1.0, 1.0)))
-    return Temperature(name, float(series.mean()), error, float(expected), margin)
+    return Temperature(name, float(series.mean()), error, expected, margin)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
-from ergodax.checks import file_path, whole_number
+from ergodax.checks import file_path, leaves, whole_number
 from ergodax.data.block import detach
 from ergodax.persist import draws, npz
 from ergodax.stats.summary import summarise
@@ -139,6 +139,7 @@ class Samples(eqx.Module):
             content = npz.load(path)
         position = content["position"]
         if like is not None:
+            leaves("like", like)
             position = _as_in(like, position)
         return cls(position, content["info"], content["final_state"])
 

@@ -1,6 +1,7 @@
 """Cycles of large and small steps, which visit one mode after another."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,15 @@ def check_sampler(sampler: Any) -> None:
         raise TypeError(
             f"sampler must be a function that makes a kernel, such as ex.sgld itself, not "
             f"{type(sampler).__name__}. Pass its gradient and step size beside it."
+        )
+    try:
+        taken = inspect.signature(sampler).parameters
+    except ValueError:  # a function of C, which does not tell
+        taken = {}
+    if "temperature" not in taken and all(p.kind != p.VAR_KEYWORD for p in taken.values()):
+        raise TypeError(
+            f"sampler must take temperature=, as ex.sgld does; {sampler!r} does not. A sampler "
+            "without a temperature can be neither cold nor hot."
         )
 
 

@@ -83,7 +83,7 @@ def advise(
         "modes": (modes, 1),
     }
     for name, (value, least) in ranges.items():
-        if value is not None:
+        if value is not None or name in ("num_data", "dimension"):
             real_number(name, value, at_least=least)
     flag("exact", exact)
     flag("network", network)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number
+from ergodax.checks import real_number, whole_number
 from ergodax.diagnostics.temperature import temperature as read_temperature
 from ergodax.driver.sample import sample
 from ergodax.errors import DivergenceError
@@ -126,6 +126,7 @@ def find_step(
     """
     if readout not in READOUTS:
         raise ValueError(f"readout must be one of {READOUTS}, not {readout!r}.")
+    num_chains = whole_number("num_chains", num_chains)
     if not (excess > 0 and step_size > 0 and num_rounds > 0):
         raise ValueError("excess, step_size and num_rounds must be positive.")
     search = _DualAveraging(float(np.log(step_size)))

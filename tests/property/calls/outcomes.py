@@ -46,7 +46,7 @@ def outcome(call: Callable[[], Any], seconds: float = SECONDS) -> Outcome:
         last = frames[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         ours = [frame for frame in frames if frame.filename.startswith(OURS)]
-        message = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
         if not ours and last.filename.startswith(HERE):
             return Outcome("refused", "the call itself", message)
         if last.filename.startswith(OURS) and last.lineno in raising_lines(last.filename):
