@@ -106,17 +106,19 @@ def numbers(name: str, value: Any) -> Any:
     """A real number, or an array of them, as it is; a list of numbers as an array.
 
     Raises:
-        TypeError: anything else: text, dates, complex numbers, truth values, random keys, objects.
+        TypeError: anything else: text, dates, complex numbers, a truth value, random keys, objects.
     """
     if tree.is_traced(value) or hasattr(value, "__jax_array__"):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return value if abs(value) < 2**31 else float(value)
     try:
-        kind = value.dtype if isinstance(value, jax.Array) else np.asarray(value).dtype
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+        flags = array.dtype == bool and array.ndim > 0  # such as labels
     except (TypeError, ValueError, OverflowError):  # lists of unequal lengths, foreign arrays
-        kind = np.dtype(object)
-    if not (jnp.issubdtype(kind, np.integer) or jnp.issubdtype(kind, np.floating)):
+        array, flags = np.empty((), object), False
+    real = jnp.issubdtype(array.dtype, np.integer) or jnp.issubdtype(array.dtype, np.floating)
+    if not (real or flags):
         raise TypeError(f"{name} must be a number or an array of numbers, not {shown(value)}.")
     return np.asarray(value) if isinstance(value, list | tuple) else value
 
@@ -189,6 +191,17 @@ def leaves(name: str, value: Any) -> list:
             f"{name} must be a tree of arrays, such as a dict; the keys of each dict must be of "
             "one kind, so that they can be sorted."
         ) from error
+
+
+def callable_function(name: str, value: Any) -> Any:
+    """A function, or something else that can be called.
+
+    Raises:
+        TypeError: it can't.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, not {shown(value)}.")
+    return value
 
 
 def instance(name: str, value: Any, kind: Any, wanted: str) -> Any:

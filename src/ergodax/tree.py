@@ -48,7 +48,7 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
             if isinstance(value, bool):
                 return Static(value)
             held = getattr(value, "dtype", np.dtype(float))
-            dtype = jnp.result_type(value) if held.kind in "biufcV" else held
+            dtype = jnp.result_type(value) if jnp.issubdtype(held, np.number) else held
             if not jnp.issubdtype(dtype, jnp.floating):
                 where = name + jax.tree_util.keystr(path)
                 raise TypeError(

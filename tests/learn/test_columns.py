@@ -95,7 +95,11 @@ def test_far_more_columns_than_rows(suffix, tmp_path):
 
 
 def test_parquet_kinds_that_are_no_numbers(tmp_path):
-    for values, kind in ((dates(), "Timestamp"), ([[1.0]] * ROWS, "array"), ([b"a"] * ROWS, "b'a'")):
+    for values, kind in (
+        (dates(), "Timestamp"),
+        ([[1.0]] * ROWS, "array"),
+        ([b"a"] * ROWS, "b'a'"),
+    ):
         pd.DataFrame(GOOD | {"bad": values}).to_parquet(tmp_path / "t.parquet")
         with pytest.raises(TypeError, match=f"'bad' has neither numbers nor text, but {kind}"):
             tables.read_table(tmp_path / "t.parquet", "y")

@@ -51,7 +51,7 @@ def _read_table(path: Path) -> Any:
 
 FORMATS = {
     "npz": Format(
-        lambda path: ex.Samples({"a": X[None], "b": [X[None] * 2]}, {"n": Y[None]}, None).save(path),
+        lambda path: ex.Samples({"a": X[None], "b": [X[None]]}, {"n": Y[None]}, None).save(path),
         lambda path: ex.Samples.load(path).position,
         checked=True,
     ),
@@ -85,8 +85,12 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
         return b""
     if kind == "swap":
         length = min(b - a, size - b)
-        return data[:a] + data[b : b + length] + data[a + length : b] + data[a : a + length] + (
-            data[b + length :]
+        return (
+            data[:a]
+            + data[b : b + length]
+            + data[a + length : b]
+            + data[a : a + length]
+            + (data[b + length :])
         )
     if kind == "header":
         length = int(rng.integers(1, 65))
@@ -95,7 +99,9 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
         return data[:a] + bytes(b - a) + data[b:]
     if kind == "double":
         return data[:b] + data[a:]
-    return [b"hello", b"PK\x03\x04", b"\x93NUMPY", b"PAR1PAR1", b"{}", b"[" * 10_000][rng.integers(6)]
+    return [b"hello", b"PK\x03\x04", b"\x93NUMPY", b"PAR1PAR1", b"{}", b"[" * 10_000][
+        rng.integers(6)
+    ]
 
 
 def damaged_copy(whole: Path, copy: Path, rng: np.random.Generator) -> bool:

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ergodax as ex
 from property.calls.outcomes import outcome
 
+SOURCE = Path(ex.__file__).parents[1]
 QUICK, MANY = 400, 20_000
 
 
@@ -20,7 +23,7 @@ def counted(count: int, seed: int) -> tuple[dict, str]:
     done = subprocess.run(
         [*command, "--count", str(count), "--seed", str(seed)],
         cwd=here,
-        env={**os.environ, "PYTHONPATH": str(here)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, SOURCE)))},
         capture_output=True,
         text=True,
         check=False,
@@ -40,9 +43,6 @@ def test_generated_calls(count):
 
 def test_each_kind_of_outcome_is_told():
     """A hang, an error from inside, one of ours and a right call."""
-    import numpy as np
-
-    import ergodax as ex
 
     def for_ever():
         while True:

@@ -1,5 +1,6 @@
 """A damaged file loads what was written, or is refused by its name: nothing comes from inside."""
 
+import numpy as np
 import pytest
 
 from property import damage
@@ -18,7 +19,10 @@ def test_damaged_files(name, count, tmp_path):
 def test_a_fault_would_be_seen(tmp_path, monkeypatch):
     """Numbers that differ, and an error of another library's, fail the test above."""
     form = damage.FORMATS["table.npz"]
-    reads = {"other numbers": lambda path: path.stat().st_size, "inside": lambda path: {}["x"]}
+    reads = {
+        "other numbers": lambda path: np.frombuffer(path.read_bytes(), np.uint8),
+        "inside": lambda path: {}["x"],
+    }
     for what, read in reads.items():
         monkeypatch.setitem(damage.FORMATS, "table.npz", form._replace(read=read))
         _, faults = damage.faults("table.npz", tmp_path, 20)

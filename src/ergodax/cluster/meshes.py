@@ -30,9 +30,11 @@ def mesh(chains: int | None = None, data: int = 1) -> Mesh:
         ValueError: there are fewer devices.
     """
     devices = jax.devices()
-    data = whole_number("data", data)
-    chains = max(1, len(devices) // data) if chains is None else whole_number("chains", chains)
-    if chains * data > len(devices):
+    data = whole_number("data", data, at_least=0)
+    if chains is None:
+        chains = max(1, len(devices) // max(1, data))
+    chains = whole_number("chains", chains, at_least=0)
+    if chains < 1 or data < 1 or chains * data > len(devices):
         raise ValueError(
             f"a mesh of chains={chains} times data={data} devices is asked for, but there are "
             f"{len(devices)}. Try ex.mesh(); a CPU counts as four devices with the environment "

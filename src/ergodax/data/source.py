@@ -115,7 +115,9 @@ class Source(abc.ABC):
         Raises:
             ValueError: fewer than 1, or more than there are.
         """
-        rows = whole_number("rows", rows, below=self.num_rows + 1)
+        rows = whole_number("rows", rows, at_least=0, below=None)
+        if not 1 <= rows <= self.num_rows:
+            raise ValueError(f"rows must lie in [1, {self.num_rows}], not {rows}.")
         seed = whole_number("seed", seed, at_least=0, below=None)
         wanted = np.random.default_rng(seed).choice(self.num_rows, rows, replace=False)
         return self.as_seen(self.rows_at(np.sort(wanted)))

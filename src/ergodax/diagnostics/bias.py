@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import flag, real_number, whole_number
+from ergodax.checks import callable_function, flag, real_number, whole_number
 from ergodax.driver import Samples, sample
 from ergodax.kernel import Info, Kernel, check_kernel
 from ergodax.stats.draws import flat_components
@@ -117,6 +117,7 @@ def bias(
     """
     real_number("step_size", step_size, above=0.0)
     real_number("order", order, above=0.0, hint="Try 1.")
+    callable_function("make_kernel", make_kernel)
     pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
     kernel = Coupled(*pair, 2, flag("couple", couple))
     settings = {"num_chains": num_chains, "progress": progress}
@@ -167,6 +168,7 @@ def batch_bias(
     rows = np.inf if num_data is None else num_data
     if not 1 <= batch_size <= rows / 2:
         raise ValueError(f"batch_size must lie between 1 and num_data / 2, not {batch_size!r}.")
+    callable_function("make_kernel", make_kernel)
     pair = check_kernel(make_kernel(batch_size)), check_kernel(make_kernel(2 * batch_size))
     kernel = Coupled(*pair, 1, flag("couple", couple))
     settings = {"num_chains": num_chains, "progress": progress}
@@ -268,6 +270,8 @@ def _sample(
     """Burn-in draws are made and left out: a burn-in of its own is one more program."""
     thin, burn_in = whole_number("thin", thin), whole_number("burn_in", burn_in, at_least=0)
     num_steps = whole_number("num_steps", num_steps)
+    if function is not None:
+        callable_function("function", function)
     early = -(-burn_in // thin)
     collect = None if function is None else _Collect(function)
     steps = num_steps + early * thin

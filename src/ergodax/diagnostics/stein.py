@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ergodax.checks import choice, real_number, whole_number
+from ergodax.checks import choice, real_array, real_number, whole_number
 from ergodax.gradient.at_draws import as_estimator, gradients_at, is_exact
 from ergodax.kernel import check_key
 from ergodax.stats.draws import columns, positions_of
@@ -238,7 +238,7 @@ def _whitened(x: Any, slopes: Any, second: Any, whitening: Any) -> tuple[Any, An
             whitening = np.diag(flat.var(axis=0, ddof=1))
         else:
             raise ValueError(f"whitening must be 'diagonal' or 'dense', not {whitening!r}.")
-    matrix = np.asarray(whitening, float)
+    matrix = real_array("whitening", whitening)
     if matrix.shape != (x.shape[-1],) * 2:
         raise ValueError(f"whitening must be a matrix {(x.shape[-1],) * 2}, not {matrix.shape}.")
     try:

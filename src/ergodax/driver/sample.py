@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import flag, whole_number
+from ergodax.checks import callable_function, flag, whole_number
 from ergodax.cluster.meshes import chains_of_all
 from ergodax.driver.compile import one_of
 from ergodax.driver.executor import Executor
@@ -91,8 +91,8 @@ def sample(
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
     flag("progress", progress)
-    if collect is not None and not callable(collect):
-        raise TypeError(f"collect must be a function of the position, not {collect!r}.")
+    if collect is not None:
+        callable_function("collect", collect)
     kernel, key = check_kernel(kernel), check_key(key)
     begin = _start_of_chains(kernel, key, position, positions, state, num_chains, mesh)
     if begin.step + burn_in + num_steps >= 2**31:

@@ -140,7 +140,7 @@ def make_table(
             feature is not finite, or shapes that do not fit.
     """
     instance("names", names, list | tuple, "a list of the columns' names")
-    target = np.asarray(instance("target", target, ARRAYS, "an array"))
+    target = pd.Series(list(instance("target", target, ARRAYS, "an array"))).to_numpy()
     shapes = np.shape(numbers("features", features)), target.shape
     if target.ndim != 1 or shapes[0] != (len(target), len(names)):
         raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ergodax.checks import real_array, whole_number
+from ergodax.checks import numbers, whole_number
 
 # A marker moves when it is one place off. Shares such as 0.85 make that an equality every so often,
 # which rounding must not decide differently upwards and downwards: that would be a bias.
@@ -172,9 +172,9 @@ class Quantiles(Accumulator):
 
     def __init__(self, probabilities: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> None:
         hint = "Try (0.05, 0.5, 0.95)."
-        inside = real_array("probabilities", probabilities, ndim=1, hint=hint)
-        ends = np.concatenate([[0.0], inside, [1.0]])
-        if not (np.diff(ends) > 0).all():
+        inside = np.asarray(numbers("probabilities", probabilities), float)
+        ends = np.concatenate([[0.0], inside.ravel(), [1.0]])
+        if inside.ndim != 1 or not inside.size or not (np.diff(ends) > 0).all():
             raise ValueError(
                 f"probabilities must ascend between 0 and 1, not {probabilities!r}. {hint}"
             )

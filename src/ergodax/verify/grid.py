@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from ergodax.checks import plain, whole_number
+from ergodax.checks import numbers, plain, whole_number
 from ergodax.recipe.operators import as_operator
 
 BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
@@ -117,7 +117,9 @@ def as_drift(drift: Callable, dimension: int) -> Callable:
         ValueError: another shape.
     """
     _check_callable("drift", drift)
-    shape = jax.eval_shape(lambda z: jnp.asarray(drift(z)), jnp.zeros(dimension)).shape
+    shape = jax.eval_shape(
+        lambda z: jnp.asarray(numbers("what drift returns", drift(z))), jnp.zeros(dimension)
+    ).shape
     if shape != (dimension,):
         raise ValueError(
             f"drift must map a vector of shape ({dimension},) to one like it, but returns shape "

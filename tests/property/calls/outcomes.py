@@ -18,7 +18,7 @@ SECONDS = 20.0  # of one call; more is a hang
 
 
 class Outcome(NamedTuple):
-    """`kind` is "fine", "refused", "inside" or "hang"; `where` the innermost line, `message` why."""
+    """`kind` is "fine", "refused", "inside" or "hang"; `where` is its innermost line."""
 
     kind: str
     where: str = ""
