@@ -186,10 +186,10 @@ def leaves(name: str, value: Any) -> list:
     """
     try:
         return jax.tree.leaves(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError, SystemError) as error:
         raise TypeError(
             f"{name} must be a tree of arrays, such as a dict; the keys of each dict must be of "
-            "one kind, so that they can be sorted."
+            "one kind, so that they can be sorted, and the tree be a few levels deep."
         ) from error
 
 

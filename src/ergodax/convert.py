@@ -42,6 +42,13 @@ def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
         named = {**dict(zip(names, given, strict=False)), **more}
         for name in named.keys() - {"scheme"}:
             named[name] = (whole_number if name in COUNTS else _checked)(name, named[name])
+        try:
+            np.broadcast_shapes(*map(np.shape, named.values()))
+        except ValueError as error:
+            shapes = {name: np.shape(value) for name, value in named.items()}
+            raise ValueError(
+                f"the arrays do not fit each other; their shapes are {shapes}."
+            ) from error
         return function(**named)
 
     return checked

@@ -75,8 +75,14 @@ class Source(abc.ABC):
     def facts(self) -> dict[str, Any]:
         """What identifies the data, for the check before a run is resumed: JSON values by name."""
 
-    def _options(self, block_rows: Any, passes: Any, dtype: Any) -> None:
+    def _options(self, name: str, block_rows: Any, passes: Any, dtype: Any) -> None:
         """Check what a user chooses of a source, once `num_rows` and `row` are known."""
+        if row_bytes(self.row) == 0:
+            shapes = [list(x.shape) for x in jax.tree.leaves(self.row)]
+            raise ValueError(
+                f"{name} has rows without numbers, of shapes {shapes}. Check which columns were "
+                "written or selected."
+            )
         if block_rows is None:
             block_rows = min(self.num_rows, max(1, BLOCK_BYTES // row_bytes(self.row)))
         self.block_rows = whole_number("block_rows", block_rows, below=self.num_rows + 1)

@@ -75,7 +75,7 @@ class _Stream(Source):
         self.factory = factory
         self.num_rows = whole_number("num_rows", num_rows)
         self.row = _row_of(next(_begun(factory), None))
-        self._options(block_rows, passes, dtype)
+        self._options("a batch", block_rows, passes, dtype)
         self._lock = threading.Lock()
         self._kept: dict[int, PyTree] = {}
         self._blocks = self._from_the_beginning()

@@ -100,6 +100,7 @@ def sample(
             "burn_in + num_steps, and the steps that state has taken, must be below 2^31, not "
             f"{begin.step + burn_in + num_steps}."
         )
+    _check_first_step(kernel, begin)
     where = Executor(kernel, collect, mesh, begin.num_chains)
     with where.processes.together():
         checkpointer = Checkpointer(checkpoint, where.part)
@@ -121,6 +122,21 @@ class Start(NamedTuple):
     states: PyTree  # that they go on from, likewise; None where the kernel makes the first ones
     num_chains: int  # of all processes
     step: int  # the number of the first one, which its key follows from
+
+
+def _check_first_step(kernel: Any, begin: Start) -> None:
+    """Refuse a step that is zero in the precision of an array of 16 bits: it would never move."""
+    step_size = getattr(kernel, "step_size", None)
+    small = {x.dtype for x in jax.tree.leaves(begin.positions) if x.dtype.itemsize < 4}
+    if not small or not callable(step_size):
+        return
+    h = np.asarray(step_size(jax.device_put(np.int32(begin.step))))
+    for dtype in small:
+        if not h.astype(dtype).any():
+            raise ValueError(
+                f"step_size={h:g} is zero in {dtype}, the precision of the position, which would "
+                "never move. Try a larger step, or positions of float32."
+            )
 
 
 def _start_of_chains(

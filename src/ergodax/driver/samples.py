@@ -137,11 +137,22 @@ class Samples(eqx.Module):
             content = draws.read(path) | {"final_state": None}
         else:
             content = npz.load(path)
+            _check_axes(path, content["position"])
         position = content["position"]
         if like is not None:
             leaves("like", like)
             position = _as_in(like, position)
         return cls(position, content["info"], content["final_state"])
+
+
+def _check_axes(path: str | Path, position: PyTree) -> None:
+    """Refuse arrays without the axes chains and draws in common."""
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(position) if eqx.is_array(leaf)]
+    if any(len(shape) < 2 or shape[:2] != shapes[0][:2] for shape in shapes):
+        raise ValueError(
+            f"{path} is not a file written by Samples.save: its position must have the axes "
+            f"(chains, draws, ...) in common, not shapes {shapes}."
+        )
 
 
 def _as_in(like: PyTree, position: PyTree) -> PyTree:

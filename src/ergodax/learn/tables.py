@@ -140,7 +140,9 @@ def make_table(
             feature is not finite, or shapes that do not fit.
     """
     instance("names", names, list | tuple, "a list of the columns' names")
-    target = pd.Series(list(instance("target", target, ARRAYS, "an array"))).to_numpy()
+    if getattr(instance("target", target, ARRAYS, "an array"), "ndim", 1) != 1:
+        raise ValueError(f"target must be a value for each row, not of shape {np.shape(target)}.")
+    target = pd.Series(list(target)).to_numpy()
     shapes = np.shape(numbers("features", features)), target.shape
     if target.ndim != 1 or shapes[0] != (len(target), len(names)):
         raise ValueError(

@@ -103,7 +103,10 @@ class DrawStore:
                     f"{self.path / name} is damaged: {error}. Restore it from a copy, or run again "
                     "in another folder."
                 ) from error
-        return npz.decode(self.structure, found)
+        try:
+            return npz.decode(self.structure, found)
+        except Exception as error:  # whatever was made of the text
+            raise CheckpointError(f"the structure in {self.path} is damaged: {error}") from error
 
     def _count(self, draws: int) -> None:
         self.group.attrs["draws"] = draws

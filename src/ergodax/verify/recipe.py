@@ -170,6 +170,7 @@ def recipe(
     if not isinstance(target, AbstractTarget):
         raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
     real_number("temperature", temperature, above=0.0)
+    tolerance = real_number("tolerance", tolerance, above=0.0)
     key = jax.random.key(0) if key is None else check_key(key)
     if (noise_covariance is None) != (step_size is None):
         raise ValueError("noise_covariance and step_size go together: the noise acts as h V / 2.")

@@ -86,6 +86,7 @@ def sde(
                 f"{type(function).__name__}. Try lambda z: ... for a constant."
             )
     temperature = real_number("temperature", temperature, above=0.0)
+    tolerance = real_number("tolerance", tolerance, above=0.0)
     if [points is None, dimension is None, state is None].count(False) != 1:
         raise ValueError(
             "pass points, with a leading axis, or one of dimension and state, to draw them."
