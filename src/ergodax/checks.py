@@ -1,9 +1,11 @@
-"""Checks of arguments: whole numbers, real numbers, and numbers that JAX will hold.
+"""Checks of arguments: numbers, arrays of them, choices, flags, paths, trees and classes.
 
-A number that is known only to a running transformation passes.
+Each names the argument. A number that is known only to a running transformation passes.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -33,7 +35,7 @@ def whole_number(
     """
     hint = f" {hint}" if hint else ""
     array = isinstance(value, np.ndarray | jax.Array) and value.ndim == 0
-    if array and not tree.is_traced(value) and np.issubdtype(value.dtype, np.integer):
+    if array and not tree.is_traced(value) and jnp.issubdtype(value.dtype, np.integer):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, not {value!r}.{hint}")
@@ -49,9 +51,9 @@ def real_number(
     name: str,
     value: Any,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float = np.inf,
+    above: float | int | None = None,
+    at_least: float | int | None = None,
+    below: float | int = np.inf,
     hint: str = "",
 ) -> Any:
     """A real number above `above` or at least `at_least`, and below `below`; or a traced one.
@@ -101,6 +103,125 @@ def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
         return jnp.asarray(number)
 
     return convert
+
+
+def numbers(name: str, value: Any) -> Any:
+    """A real number, or an array of them, as it is; a list of numbers as an array.
+
+    Raises:
+        TypeError: anything else: text, dates, complex numbers, a truth value, random keys, objects.
+    """
+    if tree.is_traced(value) or hasattr(value, "__jax_array__"):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 2**31 else float(value)
+    try:
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+        flags = array.dtype == bool and array.ndim > 0  # such as labels
+    except (TypeError, ValueError, OverflowError):  # lists of unequal lengths, foreign arrays
+        array, flags = np.empty((), object), False
+    real = jnp.issubdtype(array.dtype, np.integer) or jnp.issubdtype(array.dtype, np.floating)
+    if not (real or flags):
+        raise TypeError(f"{name} must be a number or an array of numbers, not {shown(value)}.")
+    return np.asarray(value) if isinstance(value, list | tuple) else value
+
+
+def real_array(
+    name: str, value: Any, *, ndim: int | tuple[int, ...] | None = None, hint: str = ""
+) -> np.ndarray:
+    """Finite numbers in double precision, with so many axes (or one of several counts of them).
+
+    Raises:
+        TypeError: not numbers.
+        ValueError: another number of axes, no numbers at all, NaN or infinity.
+    """
+    hint = f" {hint}" if hint else ""
+    array = np.asarray(numbers(name, value), np.float64)
+    counts = (ndim,) if isinstance(ndim, int) else ndim
+    if counts is not None and array.ndim not in counts:
+        wanted = " or ".join(map(str, counts))
+        raise ValueError(f"{name} must have {wanted} axes, not shape {array.shape}.{hint}")
+    if not array.size:
+        raise ValueError(f"{name} is empty: its shape is {array.shape}.{hint}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, but has NaN or infinity.{hint}")
+    return array
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    """One of several words.
+
+    Raises:
+        ValueError: none of them.
+    """
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, not {value!r}.")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False.
+
+    Raises:
+        TypeError: neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, not {shown(value)}.")
+    return bool(value)
+
+
+def file_path(name: str, value: Any) -> Path:
+    """A path of the file system.
+
+    Raises:
+        TypeError: neither text nor a path.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be the path of a file or folder, not {shown(value)}.")
+    return Path(value)
+
+
+def leaves(name: str, value: Any) -> list:
+    """The leaves of a tree.
+
+    Raises:
+        TypeError: JAX can't take it apart.
+    """
+    try:
+        return jax.tree.leaves(value)
+    except (TypeError, ValueError, RecursionError, SystemError) as error:
+        raise TypeError(
+            f"{name} must be a tree of arrays, such as a dict; the keys of each dict must be of "
+            "one kind, so that they can be sorted, and the tree be a few levels deep."
+        ) from error
+
+
+def callable_function(name: str, value: Any) -> Any:
+    """A function, or something else that can be called.
+
+    Raises:
+        TypeError: it can't.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, not {shown(value)}.")
+    return value
+
+
+def instance(name: str, value: Any, kind: Any, wanted: str) -> Any:
+    """An object of a class.
+
+    Raises:
+        TypeError: of another class.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {wanted}, not {shown(value)}.")
+    return value
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """A value in an error, cut where it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def plain(value: Any) -> float | None:

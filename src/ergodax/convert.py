@@ -18,15 +18,60 @@ Example:
     >>> kernel = ex.sghmc(ex.FullGradient(target), **convert.from_chen(eta=1e-4, alpha=0.01))
 """
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from ergodax import tree
+from ergodax.checks import numbers, whole_number
 from ergodax.tree import Number
 
 Numbers = dict[str, Any]
+COUNTS = ("num_integration_steps", "resample_every")
+MAY_BE_ZERO = ("alpha", "friction", "momentum", "temperature")
+
+
+def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
+    """The same function, which refuses by name what is no number, or out of range."""
+    names = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*given: Any, **more: Any) -> Numbers:
+        named = {**dict(zip(names, given, strict=False)), **more}
+        for name in named.keys() - {"scheme"}:
+            named[name] = (whole_number if name in COUNTS else _checked)(name, named[name])
+        try:
+            np.broadcast_shapes(*map(np.shape, named.values()))
+        except ValueError as error:
+            shapes = {name: np.shape(value) for name, value in named.items()}
+            raise ValueError(
+                f"the arrays do not fit each other; their shapes are {shapes}."
+            ) from error
+        return function(**named)
+
+    return checked
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Numbers or arrays of them, positive or not negative, and momentum below 1."""
+    value = numbers(name, value)
+    if tree.is_traced(value):
+        return value
+    array = np.asarray(value, float)
+    zero, below = name in MAY_BE_ZERO, 1.0 if name == "momentum" else np.inf
+    if not (((array >= 0) if zero else (array > 0)) & (array < below)).all():
+        least = "zero or positive" if zero else "positive"
+        raise ValueError(f"{name} must be {least} and below {below:g}, not {value!r}.")
+    return value
+
 
 # Overdamped Langevin dynamics
 
 
+@_of_numbers
 def from_welling_teh(epsilon: Number) -> Numbers:
     """x+ = x - (epsilon / 2) grad U + N(0, epsilon): the step of most papers on SGLD.
 
@@ -44,11 +89,13 @@ def from_welling_teh(epsilon: Number) -> Numbers:
     return {"step_size": 0.5 * epsilon}
 
 
+@_of_numbers
 def to_welling_teh(step_size: Number) -> Numbers:
     """The inverse of `from_welling_teh`: epsilon."""
     return {"epsilon": 2.0 * step_size}
 
 
+@_of_numbers
 def from_tfp_sgld(learning_rate: Number) -> Numbers:
     """TensorFlow Probability: x+ = x - (l / 2) data_size grad mean loss + N(0, l).
 
@@ -65,11 +112,13 @@ def from_tfp_sgld(learning_rate: Number) -> Numbers:
     return {"step_size": 0.5 * learning_rate}
 
 
+@_of_numbers
 def to_tfp_sgld(step_size: Number) -> Numbers:
     """The inverse of `from_tfp_sgld`: learning_rate."""
     return {"learning_rate": 2.0 * step_size}
 
 
+@_of_numbers
 def from_blackjax_sgld(step_size: Number, temperature: Number = 1.0) -> Numbers:
     """BlackJAX's sgld has this library's convention: h and T stay as they are."""
     return {"step_size": step_size, "temperature": temperature}
@@ -78,6 +127,7 @@ def from_blackjax_sgld(step_size: Number, temperature: Number = 1.0) -> Numbers:
 to_blackjax_sgld = from_blackjax_sgld
 
 
+@_of_numbers
 def from_posteriors_sgld(lr: Number, temperature: Number = 1.0, *, num_data: Number = 1) -> Numbers:
     """The library `posteriors`, whose log posterior is usually divided by N: see num_data.
 
@@ -94,6 +144,7 @@ def from_posteriors_sgld(lr: Number, temperature: Number = 1.0, *, num_data: Num
     return {"step_size": lr / num_data, "temperature": temperature * num_data}
 
 
+@_of_numbers
 def to_posteriors_sgld(
     step_size: Number, temperature: Number = 1.0, *, num_data: Number = 1
 ) -> Numbers:
@@ -104,12 +155,14 @@ def to_posteriors_sgld(
 # SGHMC
 
 
+@_of_numbers
 def with_unit_mass(step_size: Number, friction: Number, mass: Number = 1.0) -> Numbers:
     """The step size and friction that make the same positions with mass 1; M is a number."""
     root = mass**0.5
     return {"step_size": step_size / root, "friction": friction * root, "mass": 1.0}
 
 
+@_of_numbers
 def from_chen(eta: Number, alpha: Number, *, mass: Number = 1.0) -> Numbers:
     """v+ = v - eta grad U - alpha v + N(0, 2 alpha eta),   x+ = x + v+, with v = h M^-1 r.
 
@@ -130,11 +183,13 @@ def from_chen(eta: Number, alpha: Number, *, mass: Number = 1.0) -> Numbers:
     return {"step_size": step_size, "friction": alpha / step_size, "mass": mass}
 
 
+@_of_numbers
 def to_chen(step_size: Number, friction: Number, *, mass: Number = 1.0) -> Numbers:
     """The inverse of `from_chen`: eta and alpha; M is a number."""
     return {"eta": step_size**2 / mass, "alpha": step_size * friction}
 
 
+@_of_numbers
 def from_blackjax_sghmc(
     step_size: Number, num_integration_steps: int = 10, alpha: Number = 0.01, *, mass: Number = 1.0
 ) -> Numbers:
@@ -164,6 +219,7 @@ def from_blackjax_sghmc(
     }
 
 
+@_of_numbers
 def to_blackjax_sghmc(
     step_size: Number,
     friction: Number,
@@ -188,6 +244,7 @@ def to_blackjax_sghmc(
     }
 
 
+@_of_numbers
 def from_posteriors_sghmc(
     lr: Number,
     alpha: Number = 0.01,
@@ -220,6 +277,7 @@ def from_posteriors_sghmc(
     }
 
 
+@_of_numbers
 def to_posteriors_sghmc(
     step_size: Number,
     friction: Number,
@@ -246,13 +304,14 @@ def to_posteriors_sghmc(
 
 
 def _check_euler(scheme: str, library: str) -> None:
-    if scheme != "euler":
+    if not isinstance(scheme, str) or scheme != "euler":
         raise ValueError(f"scheme must be 'euler', not {scheme!r}: {library} has no other.")
 
 
 # Optimisers: learning rate, momentum and weight decay
 
 
+@_of_numbers
 def from_wenzel(
     learning_rate: Number,
     momentum: Number,
@@ -286,6 +345,7 @@ def from_wenzel(
     }
 
 
+@_of_numbers
 def to_wenzel(
     step_size: Number,
     friction: Number,
@@ -302,6 +362,7 @@ def to_wenzel(
     }
 
 
+@_of_numbers
 def from_torch_sgd(
     lr: Number, momentum: Number, *, num_data: Number, mass: Number = 1.0
 ) -> Numbers:
@@ -323,6 +384,7 @@ def from_torch_sgd(
     return {name: numbers[name] for name in ("step_size", "friction", "mass")}
 
 
+@_of_numbers
 def to_torch_sgd(
     step_size: Number, friction: Number, *, num_data: Number, mass: Number = 1.0
 ) -> Numbers:
@@ -331,6 +393,7 @@ def to_torch_sgd(
     return {"lr": numbers["learning_rate"], "momentum": numbers["momentum"]}
 
 
+@_of_numbers
 def from_weight_decay(weight_decay: Number, *, num_data: Number) -> Numbers:
     """The Gaussian prior that a weight decay on the mean loss is: precision N weight_decay.
 
@@ -344,6 +407,7 @@ def from_weight_decay(weight_decay: Number, *, num_data: Number) -> Numbers:
     return {"scale": (num_data * weight_decay) ** -0.5}
 
 
+@_of_numbers
 def to_weight_decay(scale: Number, *, num_data: Number) -> Numbers:
     """The inverse of `from_weight_decay`: weight_decay, from the prior's standard deviation."""
     return {"weight_decay": 1.0 / (num_data * scale**2)}

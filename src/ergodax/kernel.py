@@ -256,6 +256,7 @@ def initial_state(kernel: Any, position: PyTree, key: Any = None) -> Any:
 def _begun(init: Callable[[Any], Any], key: Any) -> Any:
     """init(key), or without a key what it is for every key."""
     if key is not None:
+        check_key(key)
         return init(key)
     key = jax.random.key(0)
     if depends_on(init, key):
@@ -307,7 +308,7 @@ def check_key(key: Any) -> PRNGKeyArray:
     if isinstance(key, jax.Array):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
             return key
-        if key.dtype == jnp.uint32 and key.ndim == 1:
+        if key.dtype == jnp.uint32 and key.shape in ((2,), (4,)):
             return jax.random.wrap_key_data(key)
     what = f"an array of shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
     raise TypeError(f"key must be one key, such as jax.random.key(0), not {what}.")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import callable_function, whole_number
 from ergodax.control_flow import when
 from ergodax.kernel import Kernel, check_kernel
 from ergodax.stats.accumulators import Accumulator, Moments, Quantiles
@@ -138,6 +138,8 @@ def accumulate(
             )
     after = whole_number("after", after, at_least=0)
     every = whole_number("every", every)
+    if function is not None:
+        callable_function("function", function)
     return Accumulating(check_kernel(kernel), accumulators, after, every, function)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ergodax import tree
-from ergodax.checks import plain, positive, whole_number
+from ergodax.checks import numbers, plain, positive, shown, whole_number
 
 __all__ = ["Constant", "Cyclical", "Phases", "Polynomial", "as_schedule"]
 
@@ -24,7 +24,7 @@ class Constant(eqx.Module):
         value: a number. It is held as an array, so that a new value needs no recompilation.
     """
 
-    value: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    value: Float[Array, ""] = eqx.field(converter=lambda v: jnp.asarray(numbers("value", v)))
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """The value."""
@@ -43,7 +43,13 @@ class Function(eqx.Module):
 
     def __check_init__(self) -> None:
         """Ask for one value, without computing it."""
-        shape = jax.eval_shape(self, jax.ShapeDtypeStruct((), jnp.int32)).shape
+        try:
+            shape = jax.eval_shape(self, jax.ShapeDtypeStruct((), jnp.int32)).shape
+        except Exception as error:  # of any kind: it is the user's function
+            raise TypeError(
+                f"{self.name} is a function that fails for a step: {shown(str(error))} It must "
+                "take the step, an integer that JAX traces, and return one number."
+            ) from error
         if shape != ():
             raise TypeError(
                 f"{self.name} must return one number for a step, not an array of shape {shape}. "
@@ -158,6 +164,11 @@ class Phases(eqx.Module):
     starts: Int[Array, " phases"]
 
     def __init__(self, phases: Sequence[tuple[int | None, Any]]) -> None:
+        if not isinstance(phases, Sequence) or isinstance(phases, str | bytes):
+            raise TypeError(
+                f"phases must be a list of pairs (steps, value), not {shown(phases)}. Try "
+                "[(1000, 0.1), (None, 0.01)]."
+            )
         pairs = [_pair(phase) for phase in phases]
         if not pairs or pairs[-1][0] is not None:
             raise ValueError(

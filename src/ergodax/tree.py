@@ -50,7 +50,8 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
         if isinstance(value, jax.Array | np.ndarray | np.generic | float | int | complex):
             if isinstance(value, bool):
                 return Static(value)
-            dtype = jnp.result_type(value)
+            held = getattr(value, "dtype", np.dtype(float))
+            dtype = jnp.result_type(value) if jnp.issubdtype(held, np.number) else held
             if not jnp.issubdtype(dtype, jnp.floating):
                 where = name + jax.tree_util.keystr(path)
                 raise TypeError(
@@ -196,6 +197,14 @@ def _random_like(draw: Callable[..., Any], key: PRNGKeyArray, tree: PyTree) -> P
     # One draw for the whole tree: a flat vector and a nested position of the same size see
     # the same numbers, and a tree of many leaves costs one call of the generator.
     leaves, structure = jax.tree.flatten(tree)
+    kinds = [getattr(leaf, "dtype", None) for leaf in leaves]
+    if not (
+        kinds and all(kind is not None and jnp.issubdtype(kind, jnp.inexact) for kind in kinds)
+    ):
+        raise TypeError(f"tree must be a tree of floating-point arrays, not {kinds}.")
+    kind = getattr(key, "dtype", None)
+    if not (kind == jnp.uint32 or jnp.issubdtype(kind, jax.dtypes.prng_key)):
+        raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")
     if len(leaves) == 1:
         return structure.unflatten([draw(key, leaves[0].shape, leaves[0].dtype)])
     flat = draw(key, (size(tree),), result_dtype(tree))

@@ -7,6 +7,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ergodax.checks import whole_number
 from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 
@@ -30,8 +31,10 @@ def mesh(chains: int | None = None, data: int = 1) -> Mesh:
         ValueError: there are fewer devices.
     """
     devices = jax.devices()
+    data = whole_number("data", data, at_least=0)
     if chains is None:
-        chains = len(devices) // max(1, data)
+        chains = max(1, len(devices) // max(1, data))
+    chains = whole_number("chains", chains, at_least=0)
     if chains < 1 or data < 1 or chains * data > len(devices):
         raise ValueError(
             f"a mesh of chains={chains} times data={data} devices is asked for, but there are "

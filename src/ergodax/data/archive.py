@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
+from ergodax.checks import file_path
+
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError,
     NotImplementedError, RuntimeError,  # it seems compressed unknown to Python, or encrypted
@@ -105,7 +107,7 @@ def check_finite(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[NpzFile]:
-    path = Path(path)
+    path = file_path("path", path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     with path.open("rb") as file:  # NumPy leaves a damaged one open

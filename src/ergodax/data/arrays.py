@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ergodax import tree
-from ergodax.data.source import Source, check_rows, row_bytes
+from ergodax.checks import leaves
+from ergodax.data.source import Source, check_integers, check_rows, row_bytes
 
 BYTES = 2**25  # of a source, read at a time
 PATIENCE = 2.0  # seconds before a pass reports how far it is
@@ -33,19 +34,21 @@ def as_data(data: PyTree) -> PyTree:
 
     Raises:
         TypeError: a leaf is not numeric, or is a source.
-        ValueError: no arrays, no rows, leading axes that disagree, or values not finite.
+        ValueError: no arrays, no rows, leading axes that disagree, values not finite, or integers
+            that the device's dtype can't hold.
     """
     if isinstance(data, Source):
         return data
+    there = leaves("data", data)
     if any(isinstance(x, Source) for x in jax.tree.leaves(data, is_leaf=_is_source)):
         raise TypeError(
             "data has a source among its arrays, but must be one source of all of them, such as "
             "ex.data.npy('X.npy', 'y.npy')."
         )
-    leaves = jax.tree_util.tree_leaves_with_path(data)
-    if not leaves:
+    if not there:
         raise ValueError("data is empty: pass at least one array, such as data=(X, y).")
-    named = {"data" + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    found = jax.tree_util.tree_leaves_with_path(data)
+    named = {"data" + jax.tree_util.keystr(path): leaf for path, leaf in found}
     check_rows({n: _check_leaf(n, x) for n, x in named.items() if not tree.is_traced(x)})
     # jnp.array copies; device_put may alias NumPy's memory, and later writes would show up.
     with np.errstate(over="ignore"):
@@ -67,7 +70,7 @@ def _is_source(node: Any) -> bool:
 
 def _check_leaf(name: str, leaf: Any) -> int:
     array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
-    if array.dtype == object or array.dtype.kind in "USO":
+    if not (array.dtype == bool or jnp.issubdtype(array.dtype, np.number)):
         raise TypeError(f"{name} has dtype {array.dtype}; data must be numbers.")
     if array.ndim == 0:
         raise ValueError(f"{name} is a single number; it needs a leading axis of examples.")
@@ -81,6 +84,8 @@ def _check_leaf(name: str, leaf: Any) -> int:
                 f"{name} has {count} values that are NaN or infinite, the first in row {row}. "
                 "Drop or impute these rows."
             )
+    if isinstance(array, np.ndarray):
+        check_integers(array, name)
     return array.shape[0]
 
 

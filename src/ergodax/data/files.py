@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt8
 
+from ergodax.checks import leaves
 from ergodax.data import digests
 from ergodax.data.paged import Paged, Reader, stamps
 from ergodax.data.source import Ranges, check_rows, delivered, put
@@ -68,7 +69,7 @@ def npy(
     if not paths:
         raise ValueError("paths is empty: pass at least one file, such as 'X.npy'.")
     tree = paths[0] if len(paths) == 1 else paths
-    for path in jax.tree.leaves(tree):
+    for path in leaves("paths", tree):
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"paths must be names of files or a tree of them, not {path!r}.")
     reader = _NpyReader(jax.tree.map(Path, tree))

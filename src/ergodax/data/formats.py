@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax.checks import file_path, instance, shown
 from ergodax.data import digests
 from ergodax.data.paged import Paged, Reader, stamps
 from ergodax.data.source import Ranges, check_rows, delivered, put
@@ -53,7 +54,7 @@ def parquet(
         ValueError: not Parquet files, no such column, missing values, a number out of range; when
             read, NaN or infinity.
     """
-    reader = _ParquetReader(Path(path), columns, target)
+    reader = _ParquetReader(file_path("path", path), columns, target)
     return Paged(reader, block_rows=block_rows, passes=passes, dtype=dtype)
 
 
@@ -110,6 +111,10 @@ class _ParquetReader(Reader):
                 raise ValueError(f"{file} has other columns than {self.files[0]}.")
         if columns is None:
             columns = [name for name in schema.names if name != target]
+        if not isinstance(columns, list | tuple) or not all(isinstance(c, str) for c in columns):
+            raise TypeError(f"columns must be a list of names of columns, not {shown(columns)}.")
+        if target is not None:
+            instance("target", target, str, "the name of a column")
         self.x = list(columns)
         self.columns = self.x if target is None else [*self.x, target]
         kinds = {name: _kind(schema, name, path) for name in self.columns}
@@ -159,7 +164,11 @@ class _ParquetReader(Reader):
 
     def _decoded(self, k: int) -> list[np.ndarray]:
         file, group = self.files[self.groups[k][0]], self.groups[k][1]
-        table = _opened(file).read_row_group(group, columns=self.columns, use_threads=True)
+        try:
+            table = _opened(file).read_row_group(group, columns=self.columns, use_threads=True)
+        # A damaged file can fail in any stage of the decoder, in errors of several kinds.
+        except Exception as error:
+            raise damage(file, f"row group {group}", error) from error
         shapes = jax.tree.leaves(self.row)
         parts = [np.empty((table.num_rows, *x.shape), x.dtype) for x in shapes]
         for j, name in enumerate(self.columns):
@@ -185,8 +194,16 @@ def _opened(path: Path) -> Any:
         raise FileNotFoundError(f"there is no file {path}.")
     try:
         return parquet.ParquetFile(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # as where a part is read
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
+
+
+def damage(path: Any, place: str, error: Exception) -> ValueError:
+    """What to raise where a part of a file can't be read, whatever its decoder raised."""
+    words = str(error).strip().rstrip(".") or type(error).__name__
+    return ValueError(
+        f"{path} can't be read in {place}: {words}. If it is damaged, copy or make it again."
+    )
 
 
 def _kind(schema: Any, name: str, path: Path) -> np.dtype:
@@ -227,7 +244,11 @@ class _ZarrReader(Reader):
         for array, name, whole in zip(self.arrays, names, jax.tree.leaves(out), strict=True):
             done = 0
             for begin, end in ranges.tolist():
-                put(whole[done : done + end - begin], array[begin:end], name)
+                try:
+                    rows = array[begin:end]
+                except Exception as error:  # as of Parquet
+                    raise damage(name, f"the rows {begin} to {end}", error) from error
+                put(whole[done : done + end - begin], rows, name)
                 done += end - begin
 
     def identity(self) -> tuple:
@@ -273,13 +294,16 @@ def _arrays(path: Any, names: Any) -> PyTree:
         raise FileNotFoundError(f"there is no Zarr array or group at {path}.")
     try:
         found = zarr.open(path, mode="r")
-    except (ValueError, OSError, KeyError) as error:
-        raise ValueError(f"{path} is not a Zarr array or group: {error}") from error
+        arrays = {} if isinstance(found, zarr.Array) else dict(found.arrays())
+    # Damaged or foreign metadata can fail in any stage of a parser.
+    except Exception as error:
+        raise ValueError(
+            f"path must be that of a Zarr array or group; {shown(path)} can't be opened: {error}"
+        ) from error
     if isinstance(found, zarr.Array):
         if names is not None:
             raise ValueError(f"names={names!r}, but {path} is a single array. Leave names out.")
         return found
-    arrays = dict(found.arrays())
     if names is None:
         if not arrays:
             raise ValueError(f"the Zarr group {path} has no arrays.")

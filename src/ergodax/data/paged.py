@@ -166,7 +166,7 @@ class Paged(Source):
         dtype: Any = None,
     ) -> None:
         self.reader, self.num_rows, self.row = reader, reader.num_rows, reader.row
-        self._options(block_rows, passes, dtype)
+        self._options(", ".join(jax.tree.leaves(reader.names)), block_rows, passes, dtype)
         self.page_rows = self._page_rows(page_rows)
         lengths = reader.pages
         if lengths is None:

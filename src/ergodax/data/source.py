@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt32
 
-from ergodax.checks import whole_number
+from ergodax.checks import leaves, whole_number
 
 BLOCK_BYTES = 2**25
 ALIGNMENT = 64  # bytes: JAX on a CPU uses an array that begins at a multiple of it where it lies
@@ -75,8 +75,14 @@ class Source(abc.ABC):
     def facts(self) -> dict[str, Any]:
         """What identifies the data, for the check before a run is resumed: JSON values by name."""
 
-    def _options(self, block_rows: Any, passes: Any, dtype: Any) -> None:
+    def _options(self, name: str, block_rows: Any, passes: Any, dtype: Any) -> None:
         """Check what a user chooses of a source, once `num_rows` and `row` are known."""
+        if row_bytes(self.row) == 0:
+            shapes = [list(x.shape) for x in jax.tree.leaves(self.row)]
+            raise ValueError(
+                f"{name} has rows without numbers, of shapes {shapes}. Check which columns were "
+                "written or selected."
+            )
         if block_rows is None:
             block_rows = min(self.num_rows, max(1, BLOCK_BYTES // row_bytes(self.row)))
         self.block_rows = whole_number("block_rows", block_rows, below=self.num_rows + 1)
@@ -115,8 +121,10 @@ class Source(abc.ABC):
         Raises:
             ValueError: fewer than 1, or more than there are.
         """
+        rows = whole_number("rows", rows, at_least=0, below=None)
         if not 1 <= rows <= self.num_rows:
             raise ValueError(f"rows must lie in [1, {self.num_rows}], not {rows}.")
+        seed = whole_number("seed", seed, at_least=0, below=None)
         wanted = np.random.default_rng(seed).choice(self.num_rows, rows, replace=False)
         return self.as_seen(self.rows_at(np.sort(wanted)))
 
@@ -163,20 +171,23 @@ def _as_dtype(row: PyTree, dtype: Any) -> PyTree:
         return row
     nested = isinstance(dtype, tuple | list | dict)
     is_none = lambda x: x is None  # noqa: E731
+    if nested:
+        leaves("dtype", dtype)
     if nested and jax.tree.structure(dtype, is_leaf=is_none) != jax.tree.structure(row):
         raise ValueError(f"dtype must be one dtype or a tree like the data, not {dtype!r}.")
-    wanted = dtype if nested else jax.tree.map(lambda x: dtype, row)
+    found, structure = jax.tree.flatten(row)
+    wanted = jax.tree.leaves(dtype, is_leaf=is_none) if nested else [dtype] * len(found)
 
     def one(wanted: Any, x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         if wanted is None:
             return x
         try:
             kind = delivered(np.dtype(wanted), "dtype")
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise TypeError(f"dtype must be a dtype such as 'float32', not {wanted!r}.") from error
         return jax.ShapeDtypeStruct(x.shape, kind)
 
-    return jax.tree.map(one, wanted, row, is_leaf=is_none)
+    return structure.unflatten([one(*pair) for pair in zip(wanted, found, strict=True)])
 
 
 def delivered(dtype: np.dtype, name: str) -> np.dtype:
@@ -207,11 +218,27 @@ def put(out: np.ndarray, values: np.ndarray, name: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
     if values.dtype.kind in "iu" and not np.can_cast(values.dtype, out.dtype):
-        if out.dtype.kind in "iu" and not np.array_equal(out, values):
-            raise ValueError(
-                f"{name} has integers too large for {out.dtype}. Turn double precision on: "
-                "jax.config.update('jax_enable_x64', True)."
-            )
+        if out.dtype.kind in "iu":
+            check_integers(values, name, out.dtype)
+
+
+def check_integers(array: np.ndarray, name: str, dtype: np.dtype | None = None) -> None:
+    """Refuse integers that would wrap around in a dtype, by default that of JAX for this one.
+
+    Raises:
+        ValueError: there is one; says which.
+    """
+    if array.dtype.kind not in "iu" or not array.size:
+        return
+    kept = np.iinfo(jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else dtype)
+    least, most = int(array.min()), int(array.max())
+    if least < kept.min or most > kept.max:
+        worst = most if most > kept.max else least
+        raise ValueError(
+            f"{name} has integers too large for {kept.dtype}, such as {worst}. Take an offset or "
+            "a scale off them, or turn double precision on: "
+            "jax.config.update('jax_enable_x64', True)."
+        )
 
 
 def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:

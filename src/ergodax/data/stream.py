@@ -87,8 +87,8 @@ class _Stream(Source):
         self.identity = identity
         self.factory = factory
         self.num_rows = whole_number("num_rows", num_rows)
-        self.row = _row_of(next(iter(self.factory()), None))
-        self._options(block_rows, passes, dtype)
+        self.row = _row_of(next(_begun(factory), None))
+        self._options("a batch", block_rows, passes, dtype)
         self._lock = threading.Lock()
         self._kept: dict[int, PyTree] = {}
         self._blocks = self._from_the_beginning()
@@ -167,6 +167,16 @@ class _Stream(Source):
                 f"num_rows={self.num_rows}, but a pass of the iterator has {more} "
                 f"{min(seen, self.num_rows)} rows. N scales the likelihood: pass the right one."
             )
+
+
+def _begun(factory: Callable[[], Any]) -> Iterator[PyTree]:
+    try:
+        return iter(factory())
+    except TypeError as error:
+        raise TypeError(
+            f"factory must be a function without arguments that returns an iterator of batches, "
+            f"but calling it fails: {error}. Try lambda: iter(batches)."
+        ) from error
 
 
 def _row_of(batch: PyTree) -> PyTree:

@@ -13,9 +13,9 @@ from jax import lax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number
+from ergodax.checks import callable_function, flag, real_number, whole_number
 from ergodax.driver import Samples, sample
-from ergodax.kernel import Info, Kernel
+from ergodax.kernel import Info, Kernel, check_kernel
 from ergodax.stats.draws import flat_components
 from ergodax.stats.estimators import standard_error
 from ergodax.stats.summary import summarise
@@ -117,7 +117,9 @@ def bias(
     """
     real_number("step_size", step_size, above=0.0)
     real_number("order", order, above=0.0, hint="Try 1.")
-    kernel = Coupled(make_kernel(step_size), make_kernel(0.5 * step_size), 2, couple)
+    callable_function("make_kernel", make_kernel)
+    pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
+    kernel = Coupled(*pair, 2, flag("couple", couple))
     settings = {"num_chains": num_chains, "progress": progress}
     samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
     table = _table(samples, 1.0 / (2.0**order - 1.0))
@@ -166,7 +168,9 @@ def batch_bias(
     rows = np.inf if num_data is None else num_data
     if not 1 <= batch_size <= rows / 2:
         raise ValueError(f"batch_size must lie between 1 and num_data / 2, not {batch_size!r}.")
-    kernel = Coupled(make_kernel(batch_size), make_kernel(2 * batch_size), 1, couple)
+    callable_function("make_kernel", make_kernel)
+    pair = check_kernel(make_kernel(batch_size)), check_kernel(make_kernel(2 * batch_size))
+    kernel = Coupled(*pair, 1, flag("couple", couple))
     settings = {"num_chains": num_chains, "progress": progress}
     samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
     share = 1.0 - 2.0 * batch_size / rows
@@ -264,6 +268,10 @@ def _sample(
     **settings: Any,
 ) -> Samples:
     """Burn-in draws are made and left out: a burn-in of its own is one more program."""
+    thin, burn_in = whole_number("thin", thin), whole_number("burn_in", burn_in, at_least=0)
+    num_steps = whole_number("num_steps", num_steps)
+    if function is not None:
+        callable_function("function", function)
     early = -(-burn_in // thin)
     collect = None if function is None else _Collect(function)
     steps = num_steps + early * thin

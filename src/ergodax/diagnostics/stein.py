@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import choice, real_array, real_number, whole_number
 from ergodax.gradient.at_draws import as_estimator, gradients_at, is_exact
 from ergodax.kernel import check_key
 from ergodax.stats.draws import columns, positions_of
@@ -104,8 +104,9 @@ def kernel_stein_discrepancy(
     real_number("power", power, above=-1.0, below=0.0)
     real_number("temperature", temperature, above=0.0)
     whole_number("num_draws", num_draws, at_least=2)
-    if statistic not in ("u", "v"):
-        raise ValueError(f"statistic must be 'u' or 'v', not {statistic!r}.")
+    whole_number("num_resamples", num_resamples)
+    whole_number("block", block)
+    choice("statistic", statistic, ("u", "v"))
     if (gradient is None) == (gradients is None):
         raise ValueError("gradient or gradients must be given, and not both.")
     batches, again, signs = jax.random.split(
@@ -242,7 +243,7 @@ def _whitened(
             whitening = np.diag(flat.var(axis=0, ddof=1))
         else:
             raise ValueError(f"whitening must be 'diagonal' or 'dense', not {whitening!r}.")
-    matrix = np.asarray(whitening, float)
+    matrix = real_array("whitening", whitening)
     if matrix.shape != (x.shape[-1],) * 2:
         raise ValueError(f"whitening must be a matrix {(x.shape[-1],) * 2}, not {matrix.shape}.")
     try:

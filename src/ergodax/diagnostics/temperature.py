@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float, PyTree
 
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import choice, real_number, whole_number
 from ergodax.gradient.at_draws import gradients_at
 from ergodax.stats.draws import Run, columns, positions_of
 from ergodax.stats.estimators import effective_size, standard_error
@@ -155,8 +155,7 @@ def temperature(
     real_number("temperature", temperature, above=0.0)
     real_number("level", level, above=0.0, below=1.0)
     whole_number("thin", thin)
-    if by not in BY:
-        raise ValueError(f"by must be one of {', '.join(BY)}, not {by!r}.")
+    choice("by", by, tuple(BY))
     series = {}
     info = samples.info if isinstance(samples, Run) else None
     kinetic = getattr(info, "kinetic_temperature", None)
@@ -213,6 +212,7 @@ def _elsewhere(x: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "cha
 def _measured(
     name: str, series: Float[np.ndarray, "chains draws"], expected: Any, chance: float
 ) -> Temperature:
+    expected = real_number(f"expected of {name!r}", expected)
     error, size = float(standard_error(series)), float(effective_size(series))
     margin = float(error * scipy.stats.t.isf(0.5 * chance, max(size - 1.0, 1.0)))
-    return Temperature(name, float(series.mean()), error, float(expected), margin)
+    return Temperature(name, float(series.mean()), error, expected, margin)

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import callable_function, flag, whole_number
 from ergodax.cluster.meshes import chains_of_all
 from ergodax.driver.compile import one_of
 from ergodax.driver.executor import Executor
@@ -94,6 +94,9 @@ def sample(
     num_chains = None if num_chains is None else whole_number("num_chains", num_chains)
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
+    flag("progress", progress)
+    if collect is not None:
+        callable_function("collect", collect)
     kernel, key = check_kernel(kernel), check_key(key)
     begin = _start_of_chains(kernel, key, position, positions, state, num_chains, mesh)
     if begin.step + burn_in + num_steps >= 2**31:
@@ -101,6 +104,7 @@ def sample(
             "burn_in + num_steps, and the steps that state has taken, must be below 2^31, not "
             f"{begin.step + burn_in + num_steps}."
         )
+    _check_first_step(kernel, begin)
     where = Executor(kernel, collect, mesh, begin.num_chains)
     with where.processes.together():
         checkpointer = Checkpointer(checkpoint, where.part)
@@ -123,6 +127,21 @@ class Start(NamedTuple):
     states: PyTree  # that they go on from, likewise; None where the kernel makes the first ones
     num_chains: int  # of all processes
     step: int  # the number of the first one, which its key follows from
+
+
+def _check_first_step(kernel: Any, begin: Start) -> None:
+    """Refuse a step that is zero in the precision of an array of 16 bits: it would never move."""
+    step_size = getattr(kernel, "step_size", None)
+    small = {x.dtype for x in jax.tree.leaves(begin.positions) if x.dtype.itemsize < 4}
+    if not small or not callable(step_size):
+        return
+    h = np.asarray(step_size(jax.device_put(np.int32(begin.step))))
+    for dtype in small:
+        if not h.astype(dtype).any():
+            raise ValueError(
+                f"step_size={h:g} is zero in {dtype}, the precision of the position, which would "
+                "never move. Try a larger step, or positions of float32."
+            )
 
 
 def _start_of_chains(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.checks import file_path, leaves, whole_number
 from ergodax.data.block import detach
 from ergodax.persist import saved
 from ergodax.stats.summary import summarise
@@ -80,7 +81,7 @@ class Samples(eqx.Module):
 
     def without(self, count: int) -> "Samples":
         """The same without the first `count` draws of each chain."""
-        return self._kept(slice(count, None))
+        return self._kept(slice(whole_number("count", count, at_least=0), None))
 
     def _kept(self, which: Any) -> "Samples":
         both = (self.position, self.info)
@@ -142,9 +143,10 @@ class Samples(eqx.Module):
             FileNotFoundError: no such folder.
             CheckpointError: not a folder of draws, or damaged.
         """
-        content = saved.load(Path(path))
+        content = saved.load(file_path("path", path))
         position = content["position"]
         if like is not None:
+            leaves("like", like)
             position = _as_in(like, position)
         return cls(position, content["info"], content["final_state"])
 

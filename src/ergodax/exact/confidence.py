@@ -10,6 +10,7 @@ import scipy
 from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
+from ergodax.checks import choice
 from ergodax.exact.proposal import check_posterior, number
 from ergodax.exact.sequential import (
     Seen,
@@ -163,8 +164,7 @@ def confidence(
             f"bound must be a function (position, proposal) -> R, not {bound!r}. For logistic "
             "regression try ex.exact.LogisticRange(features)."
         )
-    if inequality not in INEQUALITIES:
-        raise ValueError(f"inequality must be one of {list(INEQUALITIES)}, not {inequality!r}.")
+    choice("inequality", inequality, tuple(INEQUALITIES))
     looks = look_times(posterior.num_data, batch_size, growth)
     rule = Concentration(bound, number("delta", delta, below=1.0), posterior.num_data, inequality)
     return SequentialMetropolis(

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
+from ergodax.checks import numbers, real_number
 from ergodax.data.arrays import as_data
 from ergodax.exact.firefly import LowerBound
 from ergodax.exact.proposal import centre_of
@@ -88,7 +89,11 @@ class LogisticBound(LowerBound):
                 f"{about.size}."
             )
         s = x @ about
-        t = np.full(len(s), float(tangent)) if centre is None else np.abs(s)
+        t = (
+            np.full(len(s), real_number("tangent", tangent, at_least=0.0))
+            if centre is None
+            else np.abs(s)
+        )
         a, c = tangent_parabola(t)
         self.signed, self.curvature, self.constant = (jnp.asarray(z, float) for z in (x, a, c))
         self.centre = jnp.asarray(about, float)
@@ -131,7 +136,7 @@ def _matrix(features: Any) -> Array:
 
 
 def _signs(labels: Any, num_rows: int) -> np.ndarray:
-    y = np.asarray(labels, np.float64)
+    y = np.asarray(numbers("labels", labels), np.float64)
     if y.shape != (num_rows,):
         raise ValueError(f"labels must have shape ({num_rows},) like the features, not {y.shape}.")
     if np.isin(y, (0.0, 1.0)).all():

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import numbers, real_array, whole_number
 from ergodax.data.arrays import take
 from ergodax.exact.proposal import (
     check_posterior,
@@ -34,13 +34,19 @@ class AliasTable(eqx.Module):
 
     Args:
         weights: shape (N,), not negative, with a positive sum.
+
+    Raises:
+        TypeError: weights that are not numbers.
+        ValueError: of another shape, negative, or zero throughout.
     """
 
     keep: Float[Array, " N"]
     alias: Int[Array, " N"]
 
     def __init__(self, weights: np.ndarray) -> None:
-        scaled = np.asarray(weights, np.float64)
+        scaled = real_array("weights", weights, ndim=1)
+        if (scaled < 0).any() or not scaled.any():
+            raise ValueError("weights must not be negative, and not zero throughout.")
         share = (scaled * (scaled.size / scaled.sum())).tolist()
         keep, alias = [1.0] * len(share), list(range(len(share)))
         small = [i for i, p in enumerate(share) if p < 1.0]
@@ -227,7 +233,7 @@ def tuna(
     check_posterior(posterior)
     if not callable(distance):
         raise TypeError(f"distance must be a function (x, x') -> number, not {distance!r}.")
-    constants = np.asarray(lipschitz, np.float64)
+    constants = np.asarray(numbers("lipschitz", lipschitz), np.float64)
     if constants.shape != (posterior.num_data,):
         raise ValueError(
             f"lipschitz must have shape ({posterior.num_data},), a number for each row of the "

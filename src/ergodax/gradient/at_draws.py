@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Key, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.gradient.base import GradientEstimator, check_estimator
 from ergodax.gradient.full import FullGradient
 from ergodax.kernel import check_key
@@ -55,8 +56,7 @@ def gradients_at(draws: Any, gradient: Any, *, key: Any = None, chunk: int = 64)
             f"key must be given for {type(estimator).__name__}, which draws a batch at each "
             "position. Try key=jax.random.key(0)."
         )
-    if chunk < 1:
-        raise ValueError(f"chunk must be at least 1, not {chunk}.")
+    chunk = whole_number("chunk", chunk)
     frozen = tree.freeze(jax.tree.map(_on_host, positions_of(draws)))
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, frozen))
     lead = leaves[0].shape[:2]

@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import flag, instance
 from ergodax.data.arrays import needs_memory, take
 from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
 from ergodax.data.block import Streamed, batch_at
-from ergodax.data.source import Source, stacked
+from ergodax.data.source import Source, check_integers, stacked
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.target.posterior import Posterior
 
@@ -119,6 +120,9 @@ def checked_batch(batch: PyTree, data: PyTree) -> tuple[PyTree, int]:
             f"batch must have rows like those of the data, shapes {like} with one n for all, not "
             f"{shapes}."
         )
+    for a, b in zip(jax.tree.leaves(batch), jax.tree.leaves(one), strict=True):
+        if isinstance(a, np.ndarray) and np.issubdtype(b.dtype, np.integer):
+            check_integers(a, "batch", b.dtype)
     rows = jax.tree.map(lambda a, b: jnp.asarray(a).astype(b.dtype), batch, one)
     return rows, sizes.pop()[0]
 
@@ -129,7 +133,7 @@ def checked_batching(
     """The scheme that draws the batches, after a look at what it will draw from.
 
     Raises:
-        TypeError: not a Posterior, or a batch size that is not an integer.
+        TypeError: not a Posterior, a batch size that is not an integer, or not a scheme.
         ValueError: a batch size outside [1, N], or larger than a block of a source; a scheme
             chosen for a source.
     """
@@ -138,6 +142,9 @@ def checked_batching(
             f"posterior must be an ex.Posterior (a prior, a likelihood, data), not "
             f"{posterior!r}. A target without data has no batches: use ex.FullGradient."
         )
+    flag("replace", replace)
+    if batching is not None:
+        instance("batching", batching, Batching, "a scheme such as ex.data.ShuffledEpochs()")
     if isinstance(posterior.data, Source):
         return _streamed(posterior.data, batch_size, replace, batching)
     scheme = batching or (WithReplacement() if replace else WithoutReplacement())
@@ -171,7 +178,7 @@ def check_resident(posterior: Any, user: str, instead: str) -> None:
     Raises:
         TypeError: the data are a source.
     """
-    if isinstance(getattr(posterior, "data", None), Source):
+    if isinstance(posterior, Posterior) and isinstance(posterior.data, Source):
         raise TypeError(needs_memory(user, instead))
 
 
@@ -205,7 +212,7 @@ class Minibatch(BatchEstimator):
         batching: another scheme of `ergodax.data`, such as ShuffledEpochs(); overrides `replace`.
 
     Raises:
-        TypeError: not a Posterior, or a batch size that is not an integer.
+        TypeError: not a Posterior, a batch size that is not an integer, or not a scheme.
         ValueError: a batch size outside [1, N].
     """
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import choice, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import num_rows
 from ergodax.data.block import attach, detach
@@ -229,9 +229,8 @@ class ScoreCovariance(GradientEstimator):
         refresh: Any = 1,
         chunk: Any = 256,
     ) -> None:
-        for name, value, known in (("structure", structure, STRUCTURES), ("rows", rows, ROWS)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {known}, not {value!r}.")
+        choice("structure", structure, STRUCTURES)
+        choice("rows", rows, ROWS)
         self.gradient = check_estimator(gradient)
         if rows == "batch":
             check_scores(gradient, "ScoreCovariance")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import choice, flag, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator, known_covariance
 from ergodax.integrator.stepper import Moved, Stepper
@@ -148,8 +148,7 @@ def check_scheme(scheme: str) -> bool:
     Raises:
         ValueError: neither.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {SCHEMES}, not {scheme!r}.")
+    choice("scheme", scheme, SCHEMES)
     return scheme == "semi-implicit"
 
 
@@ -199,6 +198,9 @@ def euler_maruyama(
         raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}.")
     if resample_every is not None:
         resample_every = whole_number("resample_every", resample_every, hint="None is for never.")
+    for name, value in (("compensate", compensate), ("clip", clip)):
+        flag(name, value)
+    flag("semi_implicit", semi_implicit)
     if clip and not compensate:
         raise ValueError(
             "clip=True says what to do where compensation asks for a negative variance, and there "

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import flag
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
 from ergodax.kernel import Info, Kernel, State, kinetic_temperature, report_step
@@ -31,6 +32,10 @@ class Thermostat(eqx.Module):
 
     mass: Float[Array, ""] | None = eqx.field(converter=check_thermal_mass, default=None)
     per_coordinate: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        """A flag must be one."""
+        flag("per_coordinate", self.per_coordinate)
 
     def inertia(self, momentum: PyTree) -> Any:
         """mu for a momentum of this size."""

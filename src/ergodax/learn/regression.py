@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 import ergodax as ex
+from ergodax.checks import instance, real_number
 from ergodax.learn.tables import Table, varying
 
 Draws = dict[str, np.ndarray]  # "coefficient", "intercept", and of a linear model "residual_sd"
@@ -99,6 +100,7 @@ def linear(table: Table, prior_scale: float) -> Model:
     Raises:
         ValueError: as of `tables.varying`, a scale that is not positive, or a constant target.
     """
+    instance("table", table, Table, "a Table, as of tables.read")
     centre, scale = float(table.target.mean()), float(table.target.std())
     if not scale > 0:
         raise ValueError("the target is constant: there is nothing to predict.")
@@ -127,8 +129,7 @@ def _standardised(table: Table) -> tuple[np.ndarray, Units]:
 def _posterior(
     x: np.ndarray, y: np.ndarray, scale: float, log_likelihood: Callable[[Array, PyTree], Array]
 ) -> ex.Posterior:
-    if not 0 < scale < float("inf"):
-        raise ValueError(f"prior_scale must be positive and finite, not {scale}.")
+    scale = real_number("prior_scale", scale, above=0.0)
     prior = NormalPrior(jnp.asarray(scale, jnp.float32))
     return ex.Posterior(prior, log_likelihood, tuple(jnp.asarray(a, jnp.float32) for a in (x, y)))
 

@@ -5,10 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 
+from ergodax.checks import file_path, instance, numbers, real_number, whole_number
 from ergodax.data import archive
+from ergodax.learn.columns import read_columns
+
+ARRAYS = np.ndarray | jax.Array | pd.Series | list | tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +50,28 @@ def read(
         FileNotFoundError: no such file.
         ValueError: no target, or what `read_npz` and `read_table` refuse.
     """
+    path = file_path("path", path)
     if path.suffix == ".npz":
-        return read_npz(path, features, target or "y_train", classes, categorical)
+        return read_npz(
+            path, features, "y_train" if target is None else target, classes, categorical
+        )
     return read_table(path, target, classes)
 
 
 def read_table(path: str | Path, target: str | None, classes: Sequence[str] | None = None) -> Table:
-    """A CSV or Parquet file with a column `target` of two classes, as of `make_table`."""
-    features, outcome = _read_columns(Path(path), target)
+    """A CSV or Parquet file with a column `target` of two classes, as of `make_table`.
+
+    Text becomes an indicator for each value but the first.
+
+    Raises:
+        FileNotFoundError: no such file.
+        TypeError: a column of something else than numbers and text.
+        ValueError: what `make_table` refuses; no such column; missing values; a name that stands
+            twice; numbers and text, or an integer too large, in one column; text with a level for
+            fewer than 2 rows on average, or more indicators than rows in all; more than 10
+            columns for each row.
+    """
+    features, outcome = read_columns(path, target)
     return make_table(features.to_numpy(), outcome.to_numpy(), list(features.columns), classes)
 
 
@@ -60,42 +79,16 @@ def read_numeric(path: Path, target: str | None) -> Table:
     """A CSV or Parquet file with a column `target` of finite numbers.
 
     Raises:
-        ValueError: an .npz file, or a target that is not a number.
+        ValueError: an .npz file, a target that is not a number, or what `read_table` refuses.
     """
-    if path.suffix == ".npz":
+    if file_path("path", path).suffix == ".npz":
         raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
-    features, outcome = _read_columns(path, target)
+    features, outcome = read_columns(path, target)
     if not pd.api.types.is_numeric_dtype(outcome):
         raise ValueError(f"target={target!r} is not a number; try --model logistic.")
     x, y = features.to_numpy(), outcome.to_numpy(np.float64)
     _check_finite(np.column_stack([x, y]))
     return Table(x, y, list(features.columns), ())
-
-
-def _read_columns(path: Path, target: str | None) -> tuple[pd.DataFrame, pd.Series]:
-    """The features, all numbers, texts as an indicator for each value but the first; the target."""
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
-    if path.suffix not in readers:
-        raise ValueError(f"{path} must end in .csv, .parquet or .npz.")
-    if target is None:
-        raise ValueError("--target COLUMN is needed: the column of the table to predict.")
-    try:
-        frame = readers[path.suffix](path)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} can't be read as {path.suffix}: {str(error).strip()}") from None
-    if target not in frame.columns:
-        raise ValueError(f"target={target!r} is not a column of {path}: {list(frame.columns)}.")
-    bad = frame.isna()
-    if bad.any(axis=None):
-        raise ValueError(
-            f"{int(bad.any(axis=1).sum())} of {len(frame)} rows of {path} have missing values, in "
-            f"the columns {list(frame.columns[bad.any()])}. Drop or impute them first."
-        )
-    outcome = frame.pop(target)
-    features = pd.get_dummies(frame, drop_first=True, dtype=float).astype(np.float64)
-    return features.rename(columns=str), outcome
 
 
 def read_npz(
@@ -121,6 +114,8 @@ def read_npz(
             are not finite real numbers, or not two classes.
     """
     wanted = (features, target) if categorical is None else (features, target, categorical)
+    for name in wanted:
+        instance("each of features, target and categorical", name, str, "the name of an array")
     arrays = archive.read(path, wanted)
     archive.check_rows(path, arrays)
     archive.check_real(path, {features: arrays[features]})
@@ -140,11 +135,23 @@ def make_table(
     """Features and any two-valued outcome as a Table.
 
     Raises:
-        ValueError: the target has not exactly two values and `classes` does not pick two, or
-            a feature is not finite.
+        TypeError: features that are not numbers.
+        ValueError: the target has not exactly two values and `classes` does not pick two, a
+            feature is not finite, or shapes that do not fit.
     """
+    instance("names", names, list | tuple, "a list of the columns' names")
+    if getattr(instance("target", target, ARRAYS, "an array"), "ndim", 1) != 1:
+        raise ValueError(f"target must be a value for each row, not of shape {np.shape(target)}.")
+    target = pd.Series(list(target)).to_numpy()
+    shapes = np.shape(numbers("features", features)), target.shape
+    if target.ndim != 1 or shapes[0] != (len(target), len(names)):
+        raise ValueError(
+            f"features must have shape (rows, {len(names)} names), and target a value for each "
+            f"row; their shapes are {shapes[0]} and {shapes[1]}."
+        )
     outcome = np.asarray([str(value) for value in np.asarray(target).tolist()])
     values = sorted(set(outcome.tolist()))
+    instance("classes", () if classes is None else classes, tuple | list, "two values")
     chosen = tuple(str(c) for c in classes) if classes else tuple(values)
     missing = [c for c in chosen if c not in values]
     if len(chosen) != 2 or missing:
@@ -180,6 +187,9 @@ def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
     Raises:
         ValueError: a part would be empty.
     """
+    instance("table", table, Table, "a Table, as of tables.read")
+    held_out = real_number("held_out", held_out, above=0.0, below=1.0)
+    seed = whole_number("seed", seed, at_least=0, below=None)
     count = round(held_out * len(table.target))
     if not 0 < count < len(table.target):
         raise ValueError(f"held_out={held_out} of {len(table.target)} rows leaves a part empty.")
@@ -193,6 +203,8 @@ def varying(tables: Sequence[Table], components: int | None = None) -> list[Tabl
     Raises:
         ValueError: more components than columns, or no column that varies.
     """
+    for table in tables:
+        instance("each of tables", table, Table, "a Table, as of tables.read")
     varies = np.ptp(tables[0].features, axis=0) > 0
     names = [name for name, keep in zip(tables[0].names, varies, strict=True) if keep]
     if not names:

@@ -7,6 +7,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from ergodax.checks import numbers, real_array, whole_number
+
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
@@ -47,17 +49,18 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
     Reference:
         Guo, Pleiss, Sun and Weinberger, On calibration of modern neural networks, 2017.
     """
-    table = np.asarray(probabilities, np.float64)
-    labels = np.asarray(labels)
+    table = real_array("probabilities", probabilities, ndim=(1, 2))
+    labels = np.asarray(numbers("labels", labels))
     if table.ndim == 1:
         table = np.stack([1.0 - table, table], axis=1)
-    if table.ndim != 2 or labels.shape != table.shape[:1]:
+    if labels.shape != table.shape[:1]:
         raise ValueError(
             f"labels must have shape (n,) and probabilities (n,) or (n, classes), not "
             f"{labels.shape} and {np.shape(probabilities)}."
         )
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, not {bins}. Try 15.")
+    bins = whole_number("bins", bins, below=2**20, hint="Try 15.")
+    if (table < 0).any() or (table > 1).any():
+        raise ValueError("probabilities must lie in [0, 1].")
     confidence, right = table.max(axis=1), table.argmax(axis=1) == labels
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)
@@ -90,10 +93,9 @@ def coverage(below: Any, *, levels: int = 10) -> Calibration:
         Kuleshov, Fenner and Ermon, Accurate uncertainties for deep learning using calibrated
         regression, 2018.
     """
-    below = np.asarray(below, np.float64)
-    if levels < 2:
-        raise ValueError(f"levels must be at least 2, not {levels}. Try 10.")
-    if below.ndim != 1 or not ((below >= 0) & (below <= 1)).all():
+    below = real_array("below", below, ndim=1)
+    levels = whole_number("levels", levels, at_least=2, below=2**20, hint="Try 10.")
+    if not ((below >= 0) & (below <= 1)).all():
         raise ValueError("below must be probabilities, shape (n,), as those of a Prediction.")
     p = np.arange(1, levels) / levels
     share = (2.0 * np.abs(below - 0.5)[None] <= p[:, None]).mean(axis=1)
@@ -106,7 +108,7 @@ def entropy(probabilities: Any) -> Float[np.ndarray, " n"]:
     Args:
         probabilities: shape (n, classes), or (n,), of class 1.
     """
-    table = np.asarray(probabilities, np.float64)
+    table = real_array("probabilities", probabilities, ndim=(1, 2))
     return (
         scipy.special.entr(table) + scipy.special.entr(1.0 - table)
         if table.ndim == 1

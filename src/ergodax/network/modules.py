@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ergodax import tree
+from ergodax.checks import flag
 
 STATEFUL = (
     "{where} keeps statistics of the batches that it has seen ({kind}), so the likelihood of a row "
@@ -61,6 +62,8 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
         TypeError: no module that can be called, or complex parameters.
         ValueError: no floating-point array, statistics of batches, or dropout.
     """
+    if batched is not None:
+        flag("batched", batched)
     if not callable(module):
         raise TypeError(f"module must be an Equinox or Flax NNX module, not {module!r}.")
     if isinstance(module, eqx.Module):

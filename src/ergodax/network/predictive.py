@@ -12,7 +12,7 @@ from jax.scipy.special import entr, ndtr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import instance, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
@@ -302,6 +302,7 @@ def _predict(
 
 
 def _checked(posterior: NetworkPosterior, rows: PyTree, targets: Any) -> tuple[PyTree, Any]:
+    instance("posterior", posterior, NetworkPosterior, "one of ex.network.posterior")
     rows = as_data(rows)
     network = posterior.program.network
     outputs = jax.eval_shape(network, posterior.start["network"], rows)

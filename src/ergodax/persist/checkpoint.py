@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax.checks import flag
 from ergodax.errors import CheckpointError, StorageError
 from ergodax.persist import disk, draws
 
@@ -203,7 +204,7 @@ class Checkpoint:
                 raise TypeError(f"{name} must be a path, not {path!r}. Try folder='run'.")
         if self.folder is None and self.store is None:
             raise ValueError("Checkpoint needs a folder, or store=, the folder of the draws alone.")
-        if self.resume and self.folder is None:
+        if flag("resume", self.resume) and self.folder is None:
             raise ValueError("resume=True needs folder=, that of the run to go on with.")
         if isinstance(self.every, bool) or not isinstance(self.every, int | float):
             raise TypeError(f"every must be a number of seconds, not {self.every!r}. Try 10.")

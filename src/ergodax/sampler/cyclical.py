@@ -1,6 +1,7 @@
 """Cycles of large and small steps, which visit one mode after another."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import flag, real_number, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.kernel import Info, Kernel, State
@@ -129,8 +130,9 @@ def cyclical(
     """
     check_sampler(sampler)
     period = whole_number("period", period, hint="It is the number of steps in a cycle.")
-    if not 0.0 <= exploration < 1.0:
-        raise ValueError(f"exploration must lie in [0, 1), not {exploration}: some steps sample.")
+    hint = "It is the fraction of a cycle that explores; some steps sample."
+    exploration = real_number("exploration", exploration, at_least=0.0, below=1.0, hint=hint)
+    flag("resample", resample)
     initial = as_schedule(step_size, "step_size")
     if not isinstance(initial, Constant):
         raise TypeError("step_size must be a number, the first step of a cycle, not a schedule.")
@@ -155,6 +157,15 @@ def check_sampler(sampler: Any) -> None:
         raise TypeError(
             f"sampler must be a function that makes a kernel, such as ex.sgld itself, not "
             f"{type(sampler).__name__}. Pass its gradient and step size beside it."
+        )
+    try:
+        taken = inspect.signature(sampler).parameters
+    except ValueError:  # a function of C, which does not tell
+        taken = {}
+    if "temperature" not in taken and all(p.kind != p.VAR_KEYWORD for p in taken.values()):
+        raise TypeError(
+            f"sampler must take temperature=, as ex.sgld does; {sampler!r} does not. A sampler "
+            "without a temperature can be neither cold nor hot."
         )
 
 

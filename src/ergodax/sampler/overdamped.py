@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import choice
 from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
 from ergodax.integrator.euler_maruyama import EulerMaruyama, euler_maruyama
 from ergodax.integrator.stepper import Moved, Stepper
@@ -177,8 +178,7 @@ def msgld(
         Vollmer, Zygalakis and Teh, Exploration of the (non-)asymptotic bias and variance of
         stochastic gradient Langevin dynamics, 2016.
     """
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {FORMS}, not {form!r}.")
+    choice("form", form, FORMS)
     estimator = check_estimator(gradient)
     step, power = as_schedule(step_size, "step_size"), as_schedule(temperature, "temperature")
     if form == "exact":

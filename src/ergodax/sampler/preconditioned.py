@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import choice, flag, real_number, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, Minibatch
@@ -123,8 +123,8 @@ def psgld(
     gradient: GradientEstimator,
     step_size: Any,
     *,
-    decay: float = 0.99,
-    damping: float = 1e-3,
+    decay: Any = 0.99,
+    damping: Any = 1e-3,
     temperature: Any = 1.0,
     correction: bool = True,
     adaptation_steps: int | np.integer | None = 1000,
@@ -191,7 +191,7 @@ def psgld(
         real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
         real_number("damping", damping, above=0.0, hint="Try 1e-3."),
         None if adaptation_steps is None else jnp.int32(adaptation_steps),
-        correction,
+        flag("correction", correction),
     )
 
 
@@ -313,8 +313,7 @@ def sgfs(
             "sgfs takes the covariance of the batch's scores for the Fisher information, which "
             f"those of {type(gradient).__name__} are not. Try ex.Minibatch(posterior, 100)."
         )
-    if structure not in STRUCTURES:
-        raise ValueError(f"structure must be one of {STRUCTURES}, not {structure!r}.")
+    choice("structure", structure, STRUCTURES)
     return FisherScoring(
         gradient,
         as_schedule(step_size, "step_size"),

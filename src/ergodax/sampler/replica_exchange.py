@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import flag, instance, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
@@ -389,6 +389,7 @@ def replica_exchange(
     ladder = _checked_temperatures(temperatures)
     sizes = _one_for_each(step_size, len(ladder))
     swap_every = whole_number("swap_every", swap_every)
+    flag("correction", correction)
     kernels = [
         sampler(gradient, h, temperature=t, **more) for h, t in zip(sizes, ladder, strict=True)
     ]
@@ -419,7 +420,7 @@ def _checked_temperatures(temperatures: Any) -> list[float]:
 def _one_for_each(step_size: Any, count: int) -> list[Any]:
     if callable(step_size) or np.ndim(step_size) == 0:
         return [step_size] * count
-    sizes = list(step_size)
+    sizes = list(instance("step_size", step_size, list | tuple | np.ndarray | jax.Array, "a list"))
     if len(sizes) != count:
         raise ValueError(
             f"step_size has {len(sizes)} entries for {count} temperatures. Pass one for each, or "

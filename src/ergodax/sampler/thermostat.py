@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import choice
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator, known_covariance
 from ergodax.integrator import flows
 from ergodax.integrator.splitting import Splitting, Thermostat, splitting
@@ -207,8 +208,7 @@ def ccadl(
         Shang, Zhu, Leimkuhler and Storkey, Covariance-controlled adaptive Langevin thermostat
         for large-scale Bayesian sampling, 2015.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {SCHEMES}, not {scheme!r}.")
+    choice("scheme", scheme, SCHEMES)
     return CovarianceControlled(
         check_estimator(gradient),
         as_schedule(step_size, "step_size"),

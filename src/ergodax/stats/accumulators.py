@@ -9,6 +9,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
+from ergodax.checks import numbers, whole_number
+
 # A marker moves when it is one place off. Shares such as 0.85 make that an equality every so often,
 # which rounding must not decide differently upwards and downwards: that would be a bias.
 MOVES = 1.0 - 1e-3
@@ -70,6 +72,7 @@ class Moments(Accumulator):
     batches: int = eqx.field(static=True)
 
     def __init__(self, batches: int = 64) -> None:
+        batches = whole_number("batches", batches, hint="Try 64.")
         if batches < 8 or batches % 2:
             raise ValueError(f"batches must be even and at least 8, not {batches}. Try 64.")
         self.batches = batches
@@ -168,13 +171,14 @@ class Quantiles(Accumulator):
     probabilities: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(self, probabilities: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> None:
-        ends = np.concatenate([[0.0], probabilities, [1.0]])
-        if len(ends) < 3 or not (np.diff(ends) > 0).all():
+        hint = "Try (0.05, 0.5, 0.95)."
+        inside = np.asarray(numbers("probabilities", probabilities), float)
+        ends = np.concatenate([[0.0], inside.ravel(), [1.0]])
+        if inside.ndim != 1 or not inside.size or not (np.diff(ends) > 0).all():
             raise ValueError(
-                f"probabilities must ascend between 0 and 1, not {probabilities!r}. Try "
-                "(0.05, 0.5, 0.95)."
+                f"probabilities must ascend between 0 and 1, not {probabilities!r}. {hint}"
             )
-        self.probabilities = tuple(float(p) for p in probabilities)
+        self.probabilities = tuple(inside.tolist())
 
     @property
     def _targets(self) -> np.ndarray:

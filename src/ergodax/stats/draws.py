@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from ergodax import tree
+from ergodax.checks import leaves, numbers
 
 
 @runtime_checkable
@@ -43,7 +44,7 @@ def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
         ValueError: arrays that do not share the axes chains and draws.
     """
     positions = draws.position if isinstance(draws, Run) else draws
-    arrays = [leaf for leaf in jax.tree.leaves(positions) if eqx.is_array_like(leaf)]
+    arrays = [leaf for leaf in leaves(name, positions) if eqx.is_array_like(leaf)]
     shapes = {np.shape(leaf)[:2] for leaf in arrays}
     if not arrays:
         raise TypeError(f"{name} must be a Samples or a tree of arrays, not {draws!r}.")
@@ -52,6 +53,9 @@ def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
             f"{name} must have the axes (chains, draws, ...) in common, not shapes "
             f"{[np.shape(leaf) for leaf in arrays]}. For a single chain try x[None]."
         )
+    for leaf in arrays:
+        if not np.size(numbers(name, leaf)):
+            raise ValueError(f"{name} has no draws: an array of shape {np.shape(leaf)}.")
     return positions
 
 

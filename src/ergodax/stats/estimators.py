@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import choice, instance, real_number, whole_number
 from ergodax.stats.draws import Run, columns, positions_of
 
 
@@ -71,8 +71,7 @@ def ess(draws: PyTree, kind: str = "bulk") -> PyTree:
         Vehtari, Gelman, Simpson, Carpenter and Buerkner, Rank-normalization, folding, and
         localization: an improved R-hat, 2021.
     """
-    if kind not in ("bulk", "tail", "mean"):
-        raise ValueError(f"kind must be 'bulk', 'tail' or 'mean', not {kind!r}.")
+    choice("kind", kind, ("bulk", "tail", "mean"))
     return _each(draws, lambda x: effective_size(x, kind))
 
 
@@ -107,11 +106,12 @@ def r_hat(draws: PyTree, kind: str = "rank") -> PyTree:
         A tree like the positions, without the axes chains and draws.
 
     Raises:
-        ValueError: a single chain.
+        ValueError: a single chain, or an unknown kind.
 
     Reference:
         Vehtari et al., 2021, as for `ess`.
     """
+    choice("kind", kind, ("rank", "z_scale", "folded", "split", "identity"))
     if columns(draws).values.shape[0] < 2:
         raise ValueError("draws must be of 2 chains at least, not 1: R-hat compares chains.")
     return _each(draws, lambda x: scale_reduction(x, kind))
@@ -142,8 +142,10 @@ def efficiency(samples: Run, *, thin: int = 1, seconds: float | None = None) -> 
         seconds: that the run took.
 
     Raises:
+        TypeError: not a Samples.
         ValueError: an info without evaluations, a thin below 1, or seconds that are not positive.
     """
+    instance("samples", samples, Run, "what ex.sample returns")
     counted = getattr(samples.info, "evaluations", None)
     if counted is None:
         raise ValueError("samples.info must have `evaluations`; this kernel's Info has none.")

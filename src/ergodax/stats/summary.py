@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ergodax.checks import numbers
 from ergodax.stats.draws import Run, columns, component_names, flat_components
 from ergodax.stats.estimators import effective_size, scale_reduction, standard_error
 
@@ -107,7 +108,7 @@ def _checked(weights: Any, samples: Run, shape: tuple[int, ...]) -> np.ndarray:
         weights = getattr(samples.info, "step_size", None)
         if weights is None:
             raise TypeError("these draws have no info.step_size; pass weights=, one for each draw.")
-    w = np.asarray(weights, np.float64)
+    w = np.asarray(numbers("weights", weights), np.float64)
     if w.shape not in (shape, shape[1:]):
         raise ValueError(
             f"weights must have the shape (chains, draws) = {shape}, or (draws,), not {w.shape}."

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import choice, flag, real_number, whole_number
 from ergodax.stats.draws import columns, positions_of
 from ergodax.stats.estimators import effective_size, standard_error
 
@@ -221,6 +221,9 @@ def zero_variance(
         2019.
     """
     _check(functions, order, cross, folds, temperature)
+    flag("diagonal", diagonal)
+    if fit_on is not None and not (isinstance(fit_on, tuple | list) and len(fit_on) == 2):
+        raise TypeError(f"fit_on must be a pair (draws, gradients), not {type(fit_on).__name__}.")
     table = columns(draws)
     chains, length, d = table.values.shape
 
@@ -308,11 +311,10 @@ def _warn(x: Float[np.ndarray, "chains draws d"], num_features: int) -> None:
 
 
 def _check(functions: Any, order: int, cross: bool, folds: int, temperature: float) -> None:
-    if functions not in ("mean", "variance") and not callable(functions):
-        raise ValueError(f"functions must be 'mean', 'variance' or a function, not {functions!r}.")
-    if order not in (1, 2):
-        raise ValueError(f"order must be 1 or 2, not {order!r}.")
-    if cross and order == 1:
+    if not callable(functions):
+        choice("functions", functions, ("mean", "variance"))
+    whole_number("order", order, below=3)
+    if flag("cross", cross) and order == 1:
         raise ValueError("cross must be False for order=1, which has no products.")
     whole_number("folds", folds, at_least=2, hint="One fits and one is corrected.")
     real_number("temperature", temperature, above=0.0)

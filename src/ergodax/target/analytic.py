@@ -16,8 +16,10 @@ import scipy
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ergodax.checks import Numbers
+from ergodax.checks import Numbers, real_array, real_number, whole_number
 from ergodax.target.base import AbstractTarget
+
+MOST_DIMENSIONS = 2**14  # whose covariance, a matrix, is kept: 1 GiB in single precision
 
 
 class AnalyticTarget(AbstractTarget):
@@ -190,12 +192,13 @@ class Mixture(AnalyticTarget):
 
 
 def _square(covariance: Numbers, d: int, name: str = "covariance") -> np.ndarray:
-    c = np.asarray(covariance, float)
+    c = real_array(name, covariance, ndim=(0, 1, 2))
     if c.ndim < 2:
-        c = np.diag(np.broadcast_to(c, (d,)))
+        c = np.diag(np.full(d, c) if c.size == 1 else c)
     if c.shape != (d, d):
         raise ValueError(f"{name} must have shape ({d}, {d}) to match mean, not {c.shape}.")
-    if not np.allclose(c, c.T) or np.linalg.eigvalsh(c).min() <= 0:
+    values = np.linalg.eigvalsh(c) if np.allclose(c, c.T) else np.array([-1.0])
+    if values[0] <= values[-1] * np.finfo(float).eps:
         raise ValueError(f"{name} must be symmetric and positive definite.")
     return c
 
@@ -210,7 +213,7 @@ def gaussian(mean: Numbers, covariance: Numbers) -> Gaussian:
     Raises:
         ValueError: shapes that disagree, or a covariance that is not positive definite.
     """
-    centre = np.atleast_1d(np.asarray(mean, float))
+    centre = np.atleast_1d(real_array("mean", mean, ndim=(0, 1)))
     c = _square(covariance, centre.size)
     arrays = (centre, c, np.linalg.inv(c), np.linalg.cholesky(c))
     return Gaussian(*(jnp.asarray(a) for a in arrays))
@@ -229,8 +232,9 @@ def double_well(height: float = 1.0, minimum: float = 1.0, dimension: int = 1) -
     Raises:
         ValueError: a number that is not positive.
     """
-    if height <= 0 or minimum <= 0 or dimension < 1:
-        raise ValueError("height and minimum must be positive, and dimension at least 1.")
+    height = real_number("height", height, at_least=1e-9, below=1e9)
+    minimum = real_number("minimum", minimum, at_least=1e-9, below=1e9)
+    dimension = whole_number("dimension", dimension, below=MOST_DIMENSIONS)
     density: Callable[[float], float] = lambda x: np.exp(-height * (x * x - 1.0) ** 2)  # noqa: E731
     edge = np.sqrt(1.0 + np.sqrt(60.0 / height))
     mass = scipy.integrate.quad(density, 0, edge, epsabs=0, epsrel=1e-12)[0]
@@ -261,8 +265,8 @@ def funnel(dimension: int = 2, scale: float = 3.0) -> Funnel:
     Raises:
         ValueError: d below 2, or a scale that is not positive.
     """
-    if dimension < 2 or scale <= 0:
-        raise ValueError("funnel needs dimension at least 2 and a positive scale.")
+    dimension = whole_number("dimension", dimension, at_least=2, below=MOST_DIMENSIONS)
+    scale = real_number("scale", scale, above=0.0, below=10.0, hint="Neal's is 3.")
     variances = np.concatenate([[scale**2], np.full(dimension - 1, np.exp(scale**2 / 2.0))])
     return Funnel(jnp.zeros(dimension), jnp.diag(jnp.asarray(variances)), jnp.asarray(float(scale)))
 
@@ -278,14 +282,14 @@ def mixture(means: Numbers, covariances: Numbers, weights: Numbers | None = None
     Raises:
         ValueError: shapes that disagree, weights or covariances that are not positive.
     """
-    m = np.atleast_2d(np.asarray(means, float))
+    m = np.atleast_2d(real_array("means", means, ndim=(0, 1, 2)))
     k, d = m.shape
-    given = np.asarray(covariances, float)
+    given = real_array("covariances", covariances, ndim=(0, 1, 2, 3))
     each = list(given) if given.ndim == 3 else [given] * k
     if len(each) != k:
         raise ValueError(f"covariances must have {k} entries to match means, not {len(each)}.")
     c = np.stack([_square(one, d, "each of covariances") for one in each])
-    w = np.full(k, 1.0 / k) if weights is None else np.asarray(weights, float)
+    w = np.full(k, 1.0 / k) if weights is None else real_array("weights", weights)
     if w.shape != (k,) or (w <= 0).any():
         raise ValueError(f"weights must be {k} positive numbers.")
     w = w / w.sum()

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import instance, real_number, whole_number
 from ergodax.data.arrays import num_rows, sum_in_chunks, summed
 from ergodax.data.source import Source
 from ergodax.kernel import check_key
@@ -95,7 +95,11 @@ def find_mode(
         >>> bool(abs(mode.position - 1.0) < 0.1)
         True
     """
+    instance("target", target, AbstractTarget, "an ex.Target or ex.Posterior")
+    max_iterations = whole_number("max_iterations", max_iterations)
+    tolerance = real_number("tolerance", tolerance, above=0.0)
     position = tree.freeze(position)
+    target.check(position)
     if optimiser is not None or gradient is not None:
         _check_search(optimiser, gradient, key)
         count = jnp.int32(whole_number("steps", steps))

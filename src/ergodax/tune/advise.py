@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import flag, real_number, whole_number
 from ergodax.target.base import AbstractTarget
 from ergodax.tune import example_programs
 from ergodax.tune.curvature import LARGEST_DENSE
@@ -83,9 +83,11 @@ def advise(
         "modes": (modes, 1),
     }
     for name, (value, least) in ranges.items():
-        if value is not None and not value >= least:
-            raise ValueError(f"{name} must be at least {least}, not {value!r}.")
-    total, d = round(num_data), round(dimension)
+        if value is not None or name in ("num_data", "dimension"):
+            real_number(name, value, at_least=least)
+    flag("exact", exact)
+    flag("network", network)
+    total, d = round(float(num_data)), round(float(dimension))
     cheap = total <= SMALL or (gradient_seconds is not None and gradient_seconds <= CHEAP)
     if network:
         choice = _network(total)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number
+from ergodax.checks import callable_function, choice, real_number, whole_number
 from ergodax.diagnostics.temperature import temperature as read_temperature
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
@@ -126,10 +126,14 @@ def find_step(
     Raises:
         ValueError: an unknown readout, a number out of range, or a sampler without a momentum.
     """
-    if readout not in READOUTS:
-        raise ValueError(f"readout must be one of {READOUTS}, not {readout!r}.")
-    if not (excess > 0 and step_size > 0 and num_rounds > 0):
-        raise ValueError("excess, step_size and num_rounds must be positive.")
+    choice("readout", readout, READOUTS)
+    for name, value in (("excess", excess), ("step_size", step_size), ("temperature", temperature)):
+        real_number(name, value, above=0.0)
+    num_chains, num_rounds = (
+        whole_number("num_chains", num_chains),
+        whole_number("num_rounds", num_rounds),
+    )
+    callable_function("make_kernel", make_kernel)
     search = _DualAveraging(float(np.log(step_size)))
     keys = jax.random.split(check_key(key), 2 * num_rounds)
     frozen = tree.freeze(position)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ergodax.checks import choice, real_number, whole_number
 from ergodax.recipe.operators import Dense
 from ergodax.recipe.recipe import Recipe, Variables
 from ergodax.verify.curl_methods import (
@@ -359,12 +360,9 @@ def curl(
         ('linear', 2.0)
     """
     legal = ("auto", "linear", *METHODS)
-    if method not in legal:
-        raise ValueError(f"method must be one of {', '.join(legal)}, not {method!r}.")
-    if dimension < 1:
-        raise ValueError(f"dimension must be at least 1, not {dimension}.")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, not {temperature}.")
+    choice("method", method, legal)
+    dimension = whole_number("dimension", dimension)
+    temperature = real_number("temperature", temperature, above=0.0)
     spread, temperature = as_matrix_field(diffusion, dimension), float(temperature)
     equation = Equation(
         as_drift(drift, dimension),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ergodax.checks import Numbers
+from ergodax.checks import Numbers, numbers, plain, whole_number
 from ergodax.recipe.operators import as_operator
 
 BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
@@ -41,10 +41,10 @@ class Axis:
 
     def __post_init__(self) -> None:
         """Refuse an empty axis."""
-        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+        ends = [plain(self.low), plain(self.high)]
+        if None in ends or not -np.inf < ends[0] < ends[1] < np.inf:  # pyright: ignore
             raise ValueError(f"Axis needs finite low < high, not {self.low} and {self.high}.")
-        if self.points < 8:
-            raise ValueError(f"points must be at least 8, not {self.points}.")
+        whole_number("points", self.points, at_least=8)
 
     @property
     def width(self) -> float:
@@ -63,7 +63,8 @@ def as_grid(grid: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     Raises:
         TypeError: anything else.
     """
-    axes = (grid,) if isinstance(grid, Axis) else tuple(grid)
+    several = tuple(grid) if isinstance(grid, tuple | list) else ()
+    axes = (grid,) if isinstance(grid, Axis) else several
     if not axes or not all(isinstance(axis, Axis) for axis in axes):
         raise TypeError(f"grid must be an Axis or a sequence of them, not {grid!r}.")
     return axes
@@ -115,7 +116,9 @@ def as_drift(drift: Callable[..., Any], dimension: int) -> Callable[..., Any]:
         ValueError: another shape.
     """
     _check_callable("drift", drift)
-    shape = jax.eval_shape(lambda z: jnp.asarray(drift(z)), jnp.zeros(dimension)).shape
+    shape = jax.eval_shape(
+        lambda z: jnp.asarray(numbers("what drift returns", drift(z))), jnp.zeros(dimension)
+    ).shape
     if shape != (dimension,):
         raise ValueError(
             f"drift must map a vector of shape ({dimension},) to one like it, but returns shape "

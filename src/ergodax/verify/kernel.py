@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import whole_number
+from ergodax.checks import numbers, real_number, whole_number
 from ergodax.kernel import check_kernel, check_key
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify.kernel_report import Bias, KernelReport
@@ -319,13 +319,15 @@ def _grid(
     step_sizes: Any, duration: float | None
 ) -> tuple[Float[np.ndarray, " steps"], list[int], float]:
     """Step sizes, smallest first, how many of each make the duration, and the duration."""
-    h = np.unique(np.asarray(step_sizes, float))
+    h = np.unique(np.asarray(numbers("step_sizes", step_sizes), float))
     if h.size < 3 or not (np.isfinite(h).all() and h[0] > 0.0):
         raise ValueError(
             f"step_sizes must be three or more positive numbers, not {step_sizes!r}. "
             "Try (0.4, 0.2, 0.1, 0.05)."
         )
-    time = STEPS * float(h[-1]) if duration is None else float(duration)
+    time = STEPS * float(h[-1])
+    if duration is not None:
+        time = float(real_number("duration", duration, above=0.0))
     counts = np.round(time / h)
     if counts[-1] < 1 or np.abs(counts * h - time).max() > 1e-5 * time:
         raise ValueError(

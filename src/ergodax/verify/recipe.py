@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number
+from ergodax.kernel import check_key
 from ergodax.recipe.metric import with_potential
 from ergodax.recipe.operators import as_operator
 from ergodax.recipe.recipe import Recipe, Variables
@@ -168,14 +170,15 @@ def recipe(
         raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}. For functions see sde.")
     if not isinstance(target, AbstractTarget):
         raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, not {temperature}.")
+    real_number("temperature", temperature, above=0.0)
+    tolerance = real_number("tolerance", tolerance, above=0.0)
+    key = jax.random.key(0) if key is None else check_key(key)
     if (noise_covariance is None) != (step_size is None):
         raise ValueError("noise_covariance and step_size go together: the noise acts as h V / 2.")
-    if step_size is not None and not step_size > 0:
-        raise ValueError(f"step_size must be positive, not {step_size}.")
+    if step_size is not None:
+        real_number("step_size", step_size, above=0.0)
     with jax.enable_x64(True):
-        key_points, key_gamma = jax.random.split(jax.random.key(0) if key is None else key)
+        key_points, key_gamma = jax.random.split(key)
         states = _states(recipe, target, points, position, temperature, key_points)
         z = first_of(states)
         check_size(tree.size(z))

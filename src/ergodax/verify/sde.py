@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number, whole_number
 from ergodax.recipe.operators import as_operator
 from ergodax.verify.equation import (
     Equation,
@@ -84,15 +85,14 @@ def sde(
                 f"{name} must be a function of the state z, not of type "
                 f"{type(function).__name__}. Try lambda z: ... for a constant."
             )
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, not {temperature}.")
+    temperature = real_number("temperature", temperature, above=0.0)
+    tolerance = real_number("tolerance", tolerance, above=0.0)
     if [points is None, dimension is None, state is None].count(False) != 1:
         raise ValueError(
             "pass points, with a leading axis, or one of dimension and state, to draw them."
         )
     if dimension is not None:
-        if dimension < 1:
-            raise ValueError(f"dimension must be at least 1, not {dimension}.")
+        dimension = whole_number("dimension", dimension)
         check_size(dimension)
     with jax.enable_x64(True):
         points = None if points is None else double(points)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.graph import traced
-from ergodax.kernel import Kernel, State
+from ergodax.kernel import Kernel, State, check_kernel
 from ergodax.verify.equation import double
 from ergodax.verify.grid import Axis, as_grid, mesh
 from ergodax.verify.transition import TransitionLaw, leading_weights
@@ -197,7 +197,7 @@ def affine_step(kernel: Kernel, position: PyTree) -> AffineStep:
         >>> round(step.matrix[r, r].item(), 6)
         0.904837
     """
-    return _read_off(kernel, position, lasting=False)
+    return _read_off(check_kernel(kernel), position, lasting=False)
 
 
 def _read_off(kernel: Kernel, position: PyTree, *, lasting: bool) -> AffineStep:

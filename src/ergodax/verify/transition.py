@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float
 
+from ergodax.checks import real_number
 from ergodax.verify.grid import Axis, Cells, as_drift, as_matrix_field, cell_volume, mesh, tabulate
 
 Weights = Float[np.ndarray, "*cells"]
@@ -99,8 +100,7 @@ def transition_law(
     """
     if not isinstance(axis, Axis):
         raise TypeError(f"axis must be an Axis, not {axis!r}.")
-    if not 0 < step_size < np.inf:
-        raise ValueError(f"step_size must be a positive number, not {step_size}.")
+    step_size = real_number("step_size", step_size, above=0.0)
     force = as_drift(drift, 1)
     heat = as_matrix_field(diffusion, 1)
     noise = None if gradient_noise is None else as_matrix_field(gradient_noise, 1, "gradient_noise")

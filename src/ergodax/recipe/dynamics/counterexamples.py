@@ -7,6 +7,7 @@ import jax
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.checks import instance
 from ergodax.recipe.dynamics.overdamped import riemannian_langevin
 from ergodax.recipe.dynamics.riemannian import riemannian_underdamped
 from ergodax.recipe.metric import as_metric
@@ -25,6 +26,7 @@ def without_correction(recipe: Recipe) -> Recipe:
     Args:
         recipe: any recipe.
     """
+    instance("recipe", recipe, Recipe, "an ex.Recipe, such as ex.dynamics.langevin()")
     return Recipe(
         recipe.diffusion, recipe.curl, recipe.energy, recipe.auxiliary, gamma=no_correction
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number
+from ergodax.checks import flag, real_number
 from ergodax.recipe.operators import Column, Diagonal, Operator, Scalar, as_definite, as_operator
 from ergodax.recipe.recipe import Recipe, Scheduled, Variables
 from ergodax.schedule import as_schedule
@@ -122,6 +122,7 @@ def nose_hoover(
         ValueError: a negative friction or a mass that is not positive.
     """
     mu = check_thermal_mass(thermal_mass)
+    flag("per_coordinate", per_coordinate)
     parts = _NoseHoover(as_definite(mass, "mass"), friction_rate(friction), mu, per_coordinate)
     return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)
 

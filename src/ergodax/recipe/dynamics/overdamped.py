@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ergodax.checks import real_array
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
 from ergodax.recipe.operators import Dense, Operator, as_operator
 from ergodax.recipe.recipe import Recipe, Variables
@@ -55,8 +56,8 @@ def irreversible_langevin(rotation: Any, preconditioner: Any = 1.0) -> Recipe:
         ValueError: a rotation that is not skew-symmetric, or a preconditioner that is not
             positive semidefinite.
     """
-    q = np.asarray(rotation, float)
-    if q.ndim != 2 or q.shape[0] != q.shape[1] or not np.allclose(q, -q.T, atol=1e-6):
+    q = real_array("rotation", rotation, ndim=2)
+    if q.shape[0] != q.shape[1] or not np.allclose(q, -q.T, atol=1e-6):
         raise ValueError("rotation must be a skew-symmetric matrix, Q^T = -Q. Try (A - A.T) / 2.")
     operator = as_operator(preconditioner, "preconditioner").factorise("preconditioner")
     parts = _Irreversible(operator, Dense(jnp.asarray(0.5 * (q - q.T))))

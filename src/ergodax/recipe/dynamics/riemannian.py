@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import real_number
 from ergodax.graph import traced
 from ergodax.recipe.dynamics.momentum import friction_rate
 from ergodax.recipe.metric import Metric, PotentialMetric, as_metric
@@ -132,8 +133,9 @@ def riemannian_hamiltonian(metric: Any, friction: Any = 0.0, temperature: float 
         TypeError: the metric is not a function of the position alone.
         ValueError: a negative friction.
     """
+    power = jnp.asarray(real_number("temperature", temperature, above=0.0))
     parts = _RiemannianHamiltonian(
-        RiemannianEnergy(exact_metric(metric)), friction_rate(friction), jnp.asarray(temperature)
+        RiemannianEnergy(exact_metric(metric)), friction_rate(friction), power
     )
     return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
+from ergodax.checks import leaves, numbers
 from ergodax.recipe.operators.elementwise import Diagonal, Operator, Scalar
 from ergodax.recipe.operators.matrices import Dense, LowRank
 from ergodax.tree import Number
@@ -30,13 +31,16 @@ def as_operator(value: Any, name: str) -> Operator:
     if isinstance(value, Operator):
         return value
     if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
+        numbers(name, value)
         array = jnp.asarray(value, float) if isinstance(value, int) else jnp.asarray(value)
         kinds = {0: Scalar, 1: Diagonal, 2: Dense}
+        if not array.size:
+            raise ValueError(f"{name} is empty: its shape is {array.shape}.")
         if array.ndim not in kinds:
             raise ValueError(f"{name} must be a number, a vector or a matrix, not {array.ndim}-d.")
         return kinds[array.ndim](array)
-    if jax.tree.leaves(value) and all(eqx.is_array_like(x) for x in jax.tree.leaves(value)):
-        return Diagonal(value)
+    if leaves(name, value) and all(eqx.is_array_like(x) for x in leaves(name, value)):
+        return Diagonal(jax.tree.map(lambda x: numbers(name, x), value))
     raise TypeError(
         f"{name} must be a number, a vector, a matrix or an operator such as ex.Diagonal, "
         f"not {value!r}."
@@ -57,9 +61,14 @@ def as_definite(value: Any, name: str) -> Operator:
     operator = as_operator(value, name).factorise(name)
     if isinstance(operator, Dense) and operator.root is not None and operator.inverse is None:
         raise ValueError(f"{name} must be positive definite, but the matrix given is singular.")
+    if isinstance(operator, LowRank) and not tree.is_traced(operator.base) and operator.base == 0:
+        raise ValueError(
+            f"{name} must be positive definite, but a low rank with base 0 is singular. Give the "
+            "identity beside it a weight: ex.LowRank(factor, base=1.0)."
+        )
     if isinstance(operator, Scalar | Diagonal):
         for leaf in jax.tree.leaves(operator):
-            if not tree.is_traced(leaf) and float(np.min(np.asarray(leaf))) <= 0:
+            if not tree.is_traced(leaf) and not np.all(np.asarray(leaf) > 0):
                 raise ValueError(f"{name} must be positive, but some entries are zero.")
     return operator
 

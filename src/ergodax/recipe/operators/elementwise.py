@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import numbers
 from ergodax.graph import is_elementwise
 
 
@@ -89,14 +90,18 @@ class Symmetric(Operator):
 
 
 def check_positive(value: Array, name: str) -> None:
-    """Refuse a negative entry of a constant.
+    """Refuse an entry of a constant that is negative or not finite.
 
     Raises:
         ValueError: there is one.
     """
-    if not tree.is_traced(value) and not np.all(np.asarray(value) >= 0):
+    if tree.is_traced(value):
+        return
+    if not np.all(np.asarray(value) >= 0):
         least = np.min(np.asarray(value))
         raise ValueError(f"{name} must not be negative, but its least entry is {least}.")
+    if np.isinf(np.asarray(value, float)).any():
+        raise ValueError(f"{name} must be finite, but has an entry that is infinite.")
 
 
 class Scalar(Symmetric):
@@ -106,7 +111,7 @@ class Scalar(Symmetric):
         value: shape ().
     """
 
-    value: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    value: Float[Array, ""] = eqx.field(converter=lambda v: jnp.asarray(numbers("value", v)))
 
     def mv(self, x: PyTree) -> PyTree:
         """value * x."""
@@ -150,7 +155,9 @@ class Diagonal(Symmetric):
         values: a tree like the block it acts on, or a vector of the block's total size.
     """
 
-    values: PyTree = eqx.field(converter=lambda v: jax.tree.map(jnp.asarray, v))
+    values: PyTree = eqx.field(
+        converter=lambda v: jax.tree.map(lambda x: jnp.asarray(numbers("values", x)), v)
+    )
 
     def _like(self, x: PyTree) -> PyTree:
         # In the dtype of the block, so that a double-precision mass promotes nothing.

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.recipe.operators.elementwise import Operator, Symmetric
+from ergodax.checks import numbers
+from ergodax.recipe.operators.elementwise import Operator, Symmetric, check_positive
 
 EXACT_DIVERGENCE = 64  # up to this size the divergence of a dense block is exact
 
@@ -27,7 +28,7 @@ class Dense(Operator):
         ValueError: not a square matrix.
     """
 
-    matrix: Float[Array, "d d"] = eqx.field(converter=jnp.asarray)
+    matrix: Float[Array, "d d"] = eqx.field(converter=lambda m: jnp.asarray(numbers("matrix", m)))
     root: Float[Array, "d d"] | None = None
     inverse: Float[Array, "d d"] | None = None
 
@@ -93,6 +94,8 @@ class Dense(Operator):
         if tree.is_traced(self.matrix) or self.root is not None:
             return self
         a = np.asarray(self.matrix, float)
+        if not np.isfinite(a).all():
+            raise ValueError(f"{name} must be finite, but has an entry that is NaN or infinite.")
         scale = np.abs(a).max()
         if not np.allclose(a, a.T, rtol=1e-5, atol=1e-6 * scale):
             raise ValueError(f"{name} must be a symmetric matrix.")
@@ -141,7 +144,14 @@ class LowRank(Symmetric):
     """
 
     factor: PyTree
-    base: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    base: Float[Array, ""] = eqx.field(
+        converter=lambda b: jnp.asarray(numbers("base", b)), default=0.0
+    )
+
+    def factorise(self, name: str = "operator") -> "LowRank":
+        """Refuse a negative base."""
+        check_positive(self.base, f"the base of {name}")
+        return self
 
     def _like(self, x: PyTree) -> "LowRank":
         """Itself in the dtype of the block, so that double-precision factors promote nothing."""

@@ -1,0 +1,105 @@
+"""What a table may not have is named before any work begins: the column, and a row."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ergodax.learn import tables
+
+ROWS = 60
+GOOD = {"x": np.arange(ROWS) % 7 + 0.5, "y": np.arange(ROWS) % 2}
+
+
+def csv(path, **columns):
+    pd.DataFrame(GOOD | columns).to_csv(path / "t.csv", index=False)
+    return path / "t.csv"
+
+
+def column_with(value, row=17):
+    return [value if k == row else str(k) for k in range(ROWS)]
+
+
+def dates(count=ROWS):
+    return pd.date_range("2026-01-01", periods=count)
+
+
+def words(count):
+    return [f"w{k % count}" for k in range(ROWS)]
+
+
+COLUMNS = {
+    "a text cell": (column_with("n/d"), "'bad' has numbers, but also text: 'n/d' in row 17"),
+    "a unit": (column_with("17 kg"), "'bad' has numbers, but also text: '17 kg' in row 17"),
+    "an integer too large": (column_with("9" * 23), "'bad' has an integer too large.*in row 17"),
+    "a negative one": (column_with("-" + "9" * 23), "'bad' has an integer too large.*in row 17"),
+    "an id": (words(ROWS), "'bad' is text with 60 different values in 60 rows, such as 'w0'"),
+    "nearly an id": (words(31), "'bad' is text with 31 different values in 60 rows"),
+    "dates": (dates(), "'bad' is text with 60"),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_a_column_is_named(kind, tmp_path):
+    values, message = COLUMNS[kind]
+    with pytest.raises(ValueError, match=f"t.csv: column {message}"):
+        tables.read_table(csv(tmp_path, bad=values), "y")
+
+
+@pytest.mark.parametrize("count", [2, 30])
+def test_few_values_are_coded(count, tmp_path):
+    table = tables.read_table(csv(tmp_path, word=words(count)), "y")
+    assert len(table.names) == count  # x, and all values but the first
+
+
+def test_codes_among_which_few_are_numbers_are_text(tmp_path):
+    wards = [("7" if k % 3 == 0 else "north") for k in range(ROWS)]
+    assert tables.read_table(csv(tmp_path, ward=wards), "y").names == ["x", "ward_north"]
+
+
+def test_many_indicators_of_several_columns(tmp_path):
+    path = csv(tmp_path, a=words(20), b=words(25), c=words(30), d=words(3))
+    with pytest.raises(ValueError, match=r"74 indicators, more than the 60 rows; most.*'c' \(30"):
+        tables.read_table(path, "y")
+
+
+def test_a_name_that_stands_twice(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,a,y\n" + "1,2,3,0\n4,5,6,1\n" * 20)
+    with pytest.raises(ValueError, match="'a' stands over the columns 1 and 3"):
+        tables.read_table(path, "y")
+
+
+def test_rows_longer_than_the_header(tmp_path):
+    """Pandas would take the first column for the rows' names and shift all others."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,y\n" + "1,2,3,0\n4,5,6,1\n" * 20)
+    with pytest.raises(ValueError, match="t.csv can't be read as .csv: Length of header"):
+        tables.read_table(path, "y")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_far_more_columns_than_rows(suffix, tmp_path):
+    count = 200_000 if suffix == "csv" else 500
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "csv":
+        lines = [",".join(f"c{k}" for k in range(count)), *[",".join(["1"] * count)] * 6]
+        path.write_text("\n".join(lines))
+    else:
+        pd.DataFrame({f"c{k}": [1.0] * 6 for k in range(count)}).to_parquet(path)
+    begun = time.perf_counter()
+    with pytest.raises(ValueError, match=f"has {count} columns, more than 10 for each of its rows"):
+        tables.read_table(path, "c0")
+    assert time.perf_counter() - begun < 2.0
+
+
+def test_parquet_kinds_that_are_no_numbers(tmp_path):
+    for values, kind in (
+        (dates(), "Timestamp"),
+        ([[1.0]] * ROWS, "array"),
+        ([b"a"] * ROWS, "b'a'"),
+    ):
+        pd.DataFrame(GOOD | {"bad": values}).to_parquet(tmp_path / "t.parquet")
+        with pytest.raises(TypeError, match=f"'bad' has neither numbers nor text, but {kind}"):
+            tables.read_table(tmp_path / "t.parquet", "y")
