@@ -181,7 +181,7 @@ def file_path(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def leaves(name: str, value: Any) -> list:
+def leaves(name: str, value: Any) -> list[Any]:
     """The leaves of a tree.
 
     Raises:

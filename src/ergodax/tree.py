@@ -202,7 +202,7 @@ def _random_like(draw: Callable[..., Any], key: PRNGKeyArray, tree: PyTree) -> P
         kinds and all(kind is not None and jnp.issubdtype(kind, jnp.inexact) for kind in kinds)
     ):
         raise TypeError(f"tree must be a tree of floating-point arrays, not {kinds}.")
-    kind = getattr(key, "dtype", None)
+    kind: Any = getattr(key, "dtype", None)
     if not (kind == jnp.uint32 or jnp.issubdtype(kind, jax.dtypes.prng_key)):
         raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")
     if len(leaves) == 1:

@@ -50,7 +50,7 @@ def _read_table(path: Path) -> Any:
 
 
 FORMATS = {
-    "npz": Format(
+    "draws.zarr": Format(
         lambda path: ex.Samples({"a": X[None], "b": [X[None]]}, {"n": Y[None]}, None).save(path),
         lambda path: ex.Samples.load(path).position,
         checked=True,

@@ -121,14 +121,15 @@ def _check_complete(path: Path, frame: pd.DataFrame) -> None:
 
 def _coded(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """The same with indicators for text."""
-    text = [name for name in frame.columns if _is_text(path, str(name), frame[name])]
-    levels = {str(name): int(frame[name].nunique()) for name in text}
+    columns: dict[Any, pd.Series] = dict(frame.items())
+    text = [name for name, column in columns.items() if _is_text(path, str(name), column)]
+    levels = {str(name): columns[name].nunique() for name in text}
     rows = len(frame)
     for name in text:
         if (count := levels[str(name)]) > max(2, rows / ROWS_A_LEVEL):
             raise ValueError(
                 f"{path}: column {name!r} is text with {count} different values in {rows} rows, "
-                f"such as {shown(frame[name].iloc[0])} in row 0, more than one for every "
+                f"such as {shown(columns[name].iloc[0])} in row 0, more than one for every "
                 f"{ROWS_A_LEVEL} rows: it names the rows and predicts nothing. Drop it, or join "
                 "its values into fewer."
             )
@@ -156,7 +157,7 @@ def _is_text(path: Path, name: str, column: pd.Series) -> bool:
             f"{path}: column {name!r} has neither numbers nor text, but "
             f"{shown(values[other])} in row {other}. Code it as a number, or drop it."
         )
-    parsed = pd.to_numeric(column, errors="coerce").isna()
+    parsed = np.isnan(np.asarray(pd.to_numeric(column, errors="coerce"), float))
     if not parsed.any():  # they are numbers, and were not read as such
         row = max(range(len(values)), key=lambda k: abs(float(values[k])))
         raise ValueError(
@@ -165,7 +166,7 @@ def _is_text(path: Path, name: str, column: pd.Series) -> bool:
             "no quantity."
         )
     if 2 * int(parsed.sum()) < len(values):  # most are numbers
-        row = int(np.argmax(parsed.to_numpy()))
+        row = int(np.argmax(parsed))
         raise ValueError(
             f"{path}: column {name!r} has numbers, but also text: {shown(values[row])} in row "
             f"{row}, the first of {int(parsed.sum())} rows. Correct or drop these rows; if the "

@@ -1,6 +1,7 @@
 """A posterior: a prior, the likelihood of one example, and the data."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -42,14 +43,14 @@ class Posterior(AbstractTarget):
     """
 
     log_prior: Callable[[PyTree], Float[Array, ""] | float]
-    log_likelihood: Callable[[PyTree, PyTree], Array]
+    log_likelihood: Callable[[PyTree, PyTree], Any]
     data: PyTree
     batched: bool = eqx.field(static=True)
 
     def __init__(
         self,
         log_prior: Callable[[PyTree], Float[Array, ""] | float],
-        log_likelihood: Callable[[PyTree, PyTree], Array],
+        log_likelihood: Callable[[PyTree, PyTree], Any],
         data: PyTree,
         *,
         batched: bool = False,

@@ -64,7 +64,9 @@ def raising_lines(filename: str) -> frozenset[int]:
     """The lines of a file's `raise` statements."""
     nodes = ast.walk(ast.parse(Path(filename).read_text()))
     raising = [node for node in nodes if isinstance(node, ast.Raise) and node.exc is not None]
-    return frozenset(k for node in raising for k in range(node.lineno, node.end_lineno + 1))
+    return frozenset(
+        k for node in raising for k in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    )
 
 
 @contextlib.contextmanager

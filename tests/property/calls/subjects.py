@@ -91,8 +91,8 @@ def files(folder: Path) -> dict[str, Path]:
     frame.to_parquet(paths["parquet"])
     frame.to_csv(paths["csv"], index=False)
     np.savez(paths["npz"], x_train=X, y_train=Y)
-    zarr.save(str(paths["zarr"]), X)
-    paths["samples"] = ex.Samples(np.ones((2, 5)), {}, {}).save(folder / "samples.npz")
+    zarr.create_array(paths["zarr"], data=X)
+    paths["samples"] = ex.Samples(np.ones((2, 5)), {}, {}).save(folder / "samples.zarr")
     return paths
 
 

@@ -61,7 +61,7 @@ def _array(rng: np.random.Generator) -> Any:
         np.array([2**40, 1]), np.ones(2, complex), np.ones(2, bool), np.ones(2, np.float16),
         np.array(["a", "b"]), np.array([None, 1], object), np.zeros(2, "M8[s]"),
         np.zeros(2, [("a", "f4")]), np.arange(12.0).reshape(2, 3, 2), np.triu(np.ones((2, 2))),
-        np.zeros((2, 2)), np.float32([0.1, 0.2]), np.ones((6, 2), np.float32),
+        np.zeros((2, 2)), np.array([0.1, 0.2], np.float32), np.ones((6, 2), np.float32),
     ])  # fmt: skip
 
 

@@ -53,7 +53,9 @@ CYCLES = {
     "cyclical, period": Case(lambda: cyclical(period=2.5), TypeError, ("period", "integer", "2.5")),
     "cyclical, no period": Case(lambda: cyclical(period=0), ValueError, ("period", "at least 1")),
     "cyclical, all exploring": Case(
-        lambda: cyclical(exploration=1.0), ValueError, ("exploration", "[0, 1)", "1.0")
+        lambda: cyclical(exploration=1.0),
+        ValueError,
+        ("exploration", "at least 0 and below 1", "1.0"),
     ),
     "cyclical, a schedule": Case(
         lambda: cyclical(step_size=Polynomial(0.1)), TypeError, ("step_size", "a number")
