@@ -16,7 +16,8 @@ and Fox, 2015). So a sampler is (H, D, Q), an estimate of grad U, and a discreti
 Here the position x and every other variable is one vector, blocks of D and Q are numbers or
 diagonals, and batches are drawn with replacement. The library has trees of arrays, dense and
 low-rank blocks, other discretisations, estimators that know their noise, runs that survive a kill.
-What is here draws the same numbers as the library, to the bit (tests/docs/test_one_file.py).
+What is here draws the same numbers as the library, to the bit from JAX 0.12 on and to rounding
+before (tests/docs/test_one_file.py).
 
 Example: python ergodax_in_one_file.py
 """

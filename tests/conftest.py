@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / ".cache" / "programs"  # compiled ones, kept for the workers and for later runs
 MOST_ON_DISK = 2 << 30  # bytes; beyond, a run begins with none
 
+os.environ.setdefault("ERGODAX_CACHE", str(ROOT / ".cache"))  # nothing goes to the user's own
 for threads in ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # of XLA, NumPy and SciPy
     os.environ.setdefault(threads, "1")  # one a worker: xdist has the other cores
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers and other processes inherit these

@@ -8,7 +8,13 @@ from ergodax.cluster import distributed
 from ergodax.cluster.meshes import mesh
 from ergodax.cluster.processes import ProcessFailed, ProcessLost
 from ergodax.driver import Checkpoint, Samples, sample
-from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
+from ergodax.errors import (
+    CallbackError,
+    CheckpointError,
+    DivergenceError,
+    Interrupted,
+    StorageError,
+)
 from ergodax.gradient import (
     SAGA,
     SVRG,
@@ -92,8 +98,8 @@ __all__ = [
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify",
     # errors
-    "DivergenceError", "Interrupted", "StorageError", "CheckpointError", "ProcessFailed",
-    "ProcessLost",
+    "DivergenceError", "Interrupted", "StorageError", "CheckpointError", "CallbackError",
+    "ProcessFailed", "ProcessLost",
 ]  # fmt: skip
 
 

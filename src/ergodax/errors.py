@@ -40,12 +40,30 @@ class Interrupted(KeyboardInterrupt):
 class StorageError(RuntimeError):
     """Draws could not be written, or rows of a stream not be read; what was drawn is not lost.
 
+    Where an iterator of the user's raised it, that error is the `__cause__`.
+
     Attributes:
         samples: the `Samples` drawn so far, or None when there were none.
     """
 
     def __init__(self, message: str, *, samples: Any = None) -> None:
         super().__init__(message)
+        self.samples = samples
+
+
+class CallbackError(RuntimeError):
+    """A function of the user's that runs outside of JAX raised an error in the middle of a run.
+
+    That is one behind `jax.pure_callback`, `jax.experimental.io_callback` or `jax.debug.callback`.
+
+    Attributes:
+        step: the first step (counted from 0, burn-in included) of those in which it happened.
+        samples: the `Samples` drawn before that step, or None when there were none.
+    """
+
+    def __init__(self, message: str, *, step: int, samples: Any = None) -> None:
+        super().__init__(message)
+        self.step = step
         self.samples = samples
 
 

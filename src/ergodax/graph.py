@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jaxtyping import PyTree
 
 ELEMENTWISE = frozenset(
@@ -59,6 +59,15 @@ def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:
     leaves = range(len(closed.jaxpr.invars))
     sources = _sources(closed.jaxpr, list(leaves))
     return all(source in (None, leaf) for source, leaf in zip(sources, leaves, strict=True))
+
+
+def calls_python(jaxpr: Jaxpr) -> bool:
+    """Whether a program calls back to Python while it runs, where an exception may end it."""
+    return any(
+        "callback" in equation.primitive.name
+        or any(calls_python(inner) for inner in jaxprs_in_params(equation.params))
+        for equation in jaxpr.eqns
+    )
 
 
 def _sources(jaxpr: Any, arguments: list[int | None]) -> list[int | None]:

@@ -117,6 +117,7 @@ def test_the_potential_is_numpyros(name, key):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), gradient, slope)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["hierarchical", "dynamic", "nested"])
 def test_the_batch_is_unbiased_by_enumeration(name, key):
@@ -203,6 +204,7 @@ def test_programs_may_be_traced_in_several_threads(key):
         assert list(traced) == [()] * 8
 
 
+@pytest.mark.slow
 def test_a_model_without_a_plate_is_a_target(key):
     target = bridge.numpyro(no_plate, TABLE[:, 0])
     assert not isinstance(target, ex.Posterior)

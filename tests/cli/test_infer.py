@@ -84,6 +84,7 @@ def test_the_reference_agrees(linear):
     assert ours[rms] == pytest.approx(theirs[rms], rel=0.01) == pytest.approx(2e4, rel=0.3)
 
 
+@pytest.mark.slow
 def test_draws_have_names_and_open_in_arviz(linear):
     tree = xarray.open_datatree(linear[1] / "draws.zarr", engine="zarr")
     assert list(tree["posterior"]["column"].to_numpy()) == ["age", WILD]
@@ -94,6 +95,7 @@ def test_draws_have_names_and_open_in_arviz(linear):
     assert table.loc["residual_sd", "mean"] == pytest.approx(facts["residual sd"]["mean"])
 
 
+@pytest.mark.slow
 def test_the_files_and_the_report(linear):
     folder = linear[1]
     names = {"draws.zarr", "summary.csv", "account.txt", "facts.json", "report.html"}

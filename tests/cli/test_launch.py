@@ -1,7 +1,10 @@
 """`ergodax launch` as a user meets it."""
 
 import json
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +22,28 @@ def test_launch_tells_how_the_processes_ended(monkeypatch, capfd):
     failure = {"process": 1, "status": 137}
     told = {"status": 137, "processes": 2, "starts": 2, "failures": [failure, failure]}
     assert json.loads(out) == told
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs, and is not merely one that nobody has asked for its status."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_a_launch_that_is_killed_leaves_no_process(tmp_path):
+    # Each process starts another one in its turn, as a script around a program does.
+    work = f"sleep 600 & echo $! > {tmp_path}/$ERGODAX_PROCESS_ID; sleep 600"
+    call = f"from ergodax.cli.launch import launch; launch('sh', '-c', {work!r})"
+    with subprocess.Popen([sys.executable, "-c", call]) as launcher:
+        files = [tmp_path / "0", tmp_path / "1"]
+        until = time.monotonic() + 60
+        while not all(file.exists() and file.read_text() for file in files):
+            assert time.monotonic() < until and launcher.poll() is None
+            time.sleep(0.01)
+        inner = [int(file.read_text()) for file in files]
+        assert all(map(alive, inner))
+        launcher.kill()
+    while any(map(alive, inner)):
+        assert time.monotonic() < until, "a process has outlived the one that started it"
+        time.sleep(0.01)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ergodax as ex
 from conformance.positions import minibatch, tree_positions
@@ -26,6 +27,7 @@ def check_mapped(step, states, keys, tolerance=1e-5):
         np.testing.assert_allclose(numbers(one), numbers(alone), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_saga_sums_its_table_anew_in_any_phase(key):
     estimator = ex.SAGA(minibatch().target, 4)
     kernel = ex.sgld(estimator, H)

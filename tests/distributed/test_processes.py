@@ -1,5 +1,6 @@
 """Two real processes on this host, their collectives over sockets."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -149,3 +150,29 @@ def test_an_uncaught_error_of_one_ends_the_other(tmp_path):
         assert [process.wait(SECONDS) for process in two.running] == [1, 1]
     assert "ZeroDivisionError" in two.output(1)
     assert "ProcessLost" in two.output(0)
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc")
+def test_only_this_host_can_reach_the_processes(tmp_path):
+    """Their ports, found by the sockets that they own, are all open at 127.0.0.1 alone."""
+    with started("long", tmp_path) as two:
+        wait_for_a_save(saved(tmp_path, 1), two.running[1])
+        addresses = [one for process in two.running for one in listening(process.pid)]
+    assert addresses
+    # In /proc a word of an address has its bytes backwards; the last word holds that of IPv4.
+    assert {address[-8:] for address in addresses} == {"0100007F"}, addresses
+
+
+def listening(pid: int) -> list[str]:
+    """The addresses, as /proc writes them, at which a process accepts connections."""
+    own = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(entry))
+    sockets = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    accept = [one for one in sockets if one[3] == "0A" and f"socket:[{one[9]}]" in own]
+    return [one[1].partition(":")[0] for one in accept]

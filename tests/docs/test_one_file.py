@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -60,7 +61,9 @@ def test_the_draws_are_the_library_s(name, one, key):
     gradient = ex.Minibatch(ex.Posterior(log_prior, log_likelihood, ROWS), 5, replace=True)
     kernel = ex.euler_maruyama(theirs, gradient, 0.01, temperature=0.7)
     samples = ex.sample(kernel, START, 100, key=key, num_chains=3)
-    np.testing.assert_array_equal(draws, samples.position)
+    # Before JAX 0.12, XLA fuses a product and a sum in one program and not in the other.
+    last_bits = {"rtol": 1e-4, "atol": 1e-6} if jax.__version_info__ < (0, 12) else {"rtol": 0}
+    np.testing.assert_allclose(draws, samples.position, **last_bits)
     assert np.ptp(draws) > 0.1
 
 

@@ -278,6 +278,7 @@ def test_the_least_norm_in_three_dimensions_is_two_thirds():
     assert np.abs(matrix - SPIN).max() > 0.3  # the naive expectation is wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points, error", [(48, 2e-3), (64, 3e-4)])
 def test_fourier_in_three_dimensions(points, error):
     """Not the constant Q, but one that makes the same drift where p is not small."""
@@ -356,6 +357,7 @@ def test_refused(name):
 # --- In JAX --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_can_be_transformed():
     found = curl(*plane(), dimension=2, points=128)
     points = jnp.asarray(np.random.default_rng(3).standard_normal((6, 2)))

@@ -79,6 +79,7 @@ def wells(x):
     return 4.0 * (x[0] ** 2 - 1.0) ** 2 + 0.2 * x[0]
 
 
+@pytest.mark.slow
 def test_two_wells_are_two_modes():
     # 32 starts all on one side: less than 1e-9.
     modes = probe_modes(ex.Target(wells), jax.random.key(0), 32, init=jnp.ones(1))

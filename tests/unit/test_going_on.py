@@ -89,6 +89,7 @@ def test_states_from_a_file_and_on_a_mesh(tmp_path):
     same(sample(kernel, 30, state=first.final_state, mesh=ex.mesh()), whole)
 
 
+@pytest.mark.slow
 def test_it_can_be_killed_and_resumed(tmp_path):
     kernel = KERNELS["sghmc with saga"]
     state = sample(kernel, 21, START, num_chains=2).final_state

@@ -35,6 +35,7 @@ def test_a_mesh_of_one_device_is_that_device():
     jax.tree.map(np.testing.assert_array_equal, sample(), sample(mesh=mesh(1)))
 
 
+@pytest.mark.slow
 def test_without_a_mesh_nothing_is_split(monkeypatch):
     """The programs are those of the loop, without `shard_map`."""
     texts = []

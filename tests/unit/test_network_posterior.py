@@ -155,6 +155,7 @@ def test_a_float32_network_stays_so(x64):
     assert {x.dtype for x in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
 
 
+@pytest.mark.slow
 def test_other_numbers_compile_no_new_program(key):
     count = 0
 

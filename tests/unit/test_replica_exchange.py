@@ -154,6 +154,7 @@ def test_data_and_mass_are_kept_once(key):
     assert all((axis is None) == (np.ndim(leaf) > 1 or leaf.size == 40) for leaf, axis in held)
 
 
+@pytest.mark.slow
 def test_other_numbers_share_a_program(key):
     traces = []
 

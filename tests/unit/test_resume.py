@@ -113,6 +113,7 @@ def test_resume_where_there_is_nothing_begins(tmp_path):
     same(sample(kernel), sample(kernel, checkpoint=kept(tmp_path / "run", resume=True)))
 
 
+@pytest.mark.slow
 def test_an_existing_run_is_not_overwritten(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
     sample(kernel, checkpoint=kept(tmp_path / "run"))
@@ -249,10 +250,8 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         sample(minibatch(), checkpoint=kept(tmp_path / "file" / "run"))
 
 
-# A run that keeps nothing is ended by the signal to terminate as any process is.
-@pytest.mark.parametrize(
-    ("number", "saved"), [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
-)
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_run_with_its_draws(tmp_path, monkeypatch, number, saved):
     kernel, count = minibatch(), iter(range(100))
     real = driver.Run._draw

@@ -5,15 +5,30 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated
+from typing import IO, Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
 
 from ergodax.cli.output import Json, tell_json
 
+# Kills the groups of processes that it has been told of when its standard input ends without "end".
+GUARD = """
+import os, signal, sys
+groups = []
+for line in sys.stdin:
+    if line == "end\\n":
+        sys.exit()
+    groups.append(int(line))
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
 POLL = 0.05  # seconds
 GRACE = 2.0  # seconds between asking a process to end and ending it
 
@@ -28,7 +43,8 @@ def launch(
 
     Each process finds its number in its environment, where ergodax.distributed.start() looks for
     it. A process that is killed or fails ends the others, and all are started again; a program
-    that samples with a Checkpoint(resume=True) then goes on where it was.
+    that samples with a Checkpoint(resume=True) then goes on where it was. Killed itself, it leaves
+    no process behind. The processes find each other at 127.0.0.1, where nobody else can reach them.
 
     Exit status: that of the command, 128 + n if signal n ended it, 2 wrong use.
 
@@ -75,7 +91,7 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
     """The first process that failed, its status (0: none did), and whether we were told to stop."""
     address = f"127.0.0.1:{_free_port()}"
     running: list[subprocess.Popen] = []
-    with _noted() as came:
+    with _noted() as came, _guard() as guard:
         try:
             for number in range(processes):
                 own = {
@@ -86,10 +102,24 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
                 # In a session of its own, Ctrl-C reaches a process once: through us.
                 more = {"env": os.environ | own, "start_new_session": True, "stdout": output}
                 running.append(subprocess.Popen(command, **more))
+                print(running[-1].pid, file=guard, flush=True)
             which, status = _watch(running, came)
             return which, status, bool(came)
         finally:
             _end(running)
+
+
+@contextlib.contextmanager
+def _guard() -> Iterator[IO[str]]:
+    """Another process, which outlives this one if it is killed, and then kills its children.
+
+    Gives where it is told of them, a line for each.
+    """
+    command = [sys.executable, "-S", "-c", GUARD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True) as one:
+        assert one.stdin is not None
+        yield one.stdin
+        print("end", file=one.stdin, flush=True)
 
 
 @contextlib.contextmanager

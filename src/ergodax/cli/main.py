@@ -14,7 +14,7 @@ from ergodax.cli.launch import launch
 from ergodax.cli.topics import topics
 from ergodax.cli.verify import verify_app
 from ergodax.cluster.processes import ProcessFailed, ProcessLost
-from ergodax.errors import DivergenceError, Interrupted, StorageError
+from ergodax.errors import CallbackError, DivergenceError, Interrupted, StorageError
 
 app = App(
     name="ergodax",
@@ -39,7 +39,9 @@ USE = (
     ValueError, TypeError, FileNotFoundError, PermissionError, IsADirectoryError,
     NotADirectoryError,
 )  # fmt: skip
-ENDS = *USE, OSError, DivergenceError, StorageError, ProcessLost, ProcessFailed
+ENDS = (
+    *USE, OSError, DivergenceError, StorageError, CallbackError, ProcessLost, ProcessFailed,
+)  # fmt: skip
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Several processes, on one host or many, that sample together: start them, gather their draws."""
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -20,6 +21,7 @@ def start(
     processes: int | None = None,
     process_id: int | None = None,
     *,
+    bind: str | None = None,
     lost_after: int = LOST_AFTER,
 ) -> None:
     """Join the other processes of a run. Call it before anything else that uses JAX.
@@ -36,6 +38,9 @@ def start(
         coordinator: HOST:PORT, where process 0 listens and all others find it.
         processes: how many there are.
         process_id: the number of this one, from 0.
+        bind: HOST:PORT where process 0 listens, if that is not the coordinator's own address, as
+            behind a service of Kubernetes. Nobody is asked for a password there: keep it to a
+            network whose every host you trust.
         lost_after: seconds after which a process that gives no sign of life counts as lost, and
             ends the others; a process that is killed, while its host lives, is noticed at once.
 
@@ -63,7 +68,11 @@ def start(
     if not 0 <= process_id < processes:
         raise ValueError(f"process_id must lie in [0, {processes}), not {process_id}.")
     jax.distributed.initialize(
-        coordinator, processes, process_id, heartbeat_timeout_seconds=lost_after
+        coordinator,
+        processes,
+        process_id,
+        coordinator_bind_address=bind or coordinator,  # JAX's own default is every network
+        heartbeat_timeout_seconds=lost_after,
     )
     sys.excepthook = _leave
 
@@ -112,7 +121,8 @@ def _leave(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     sys.__excepthook__(kind, error, trace)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(130 if issubclass(kind, KeyboardInterrupt) else 1)
+    number = getattr(error, "signal", signal.SIGINT)
+    os._exit(128 + number if issubclass(kind, KeyboardInterrupt) else 1)
 
 
 def _number(given: int | None, *names: str) -> int | None:

@@ -6,7 +6,6 @@ So they are read past it, which wants aligned memory in large pages, and several
 """
 
 import os
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Int64, PyTree, UInt8
 
+from ergodax.data import digests
 from ergodax.data.paged import Paged, Reader, stamps
 from ergodax.data.source import Ranges, check_rows, delivered, put
 
@@ -29,7 +29,6 @@ REQUEST = 2**19  # bytes read at a time
 SHARE = 2**21  # bytes that a thread reads before it takes up others
 THREADS = 8  # that read past the cache
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-ENDS = 2**16  # bytes at either end of a file that tell it from another
 
 
 def npy(
@@ -118,8 +117,8 @@ class _NpyReader(Reader):
         return stamps(self.files)
 
     def facts(self) -> dict[str, Any]:
-        """Names, sizes, and checksums of the ends."""
-        return {"format": "npy", "files": [_facts(path) for path in self.files]}
+        """Names, sizes and digests of the files."""
+        return {"format": "npy", "files": digests.of_files(self.files)}
 
 
 def _shards(path: Path) -> list[Shard]:
@@ -187,15 +186,6 @@ def _read_array(
         way.read(shard.path, places, target.reshape(-1).view(np.uint8))
         if target is not part:
             put(part, target, str(shard.path))
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        head = file.read(ENDS)
-        file.seek(max(0, size - ENDS))
-        ends = zlib.crc32(file.read(ENDS), zlib.crc32(head))
-    return {"name": path.name, "bytes": size, "crc32": ends}
 
 
 class Cached:

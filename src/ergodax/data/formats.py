@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax.data import digests
 from ergodax.data.paged import Paged, Reader, stamps
 from ergodax.data.source import Ranges, check_rows, delivered, put
 
@@ -152,8 +153,8 @@ class _ParquetReader(Reader):
         return stamps(self.files), tuple(self.columns), len(self.x)
 
     def facts(self) -> dict[str, Any]:
-        """Names and sizes of the files, and the columns."""
-        files = [{"name": path.name, "bytes": path.stat().st_size} for path in self.files]
+        """Names, sizes and digests of the files, and the columns."""
+        files = digests.of_files(self.files)
         return {"format": "parquet", "files": files, "columns": self.columns}
 
     def _decoded(self, k: int) -> list[np.ndarray]:
@@ -234,12 +235,12 @@ class _ZarrReader(Reader):
         return tuple(_stamp(array) for array in self.arrays)
 
     def facts(self) -> dict[str, Any]:
-        """Names, shapes, dtypes and chunks, and the sums of the first and last rows."""
+        """Names, shapes, dtypes, chunks, and a digest of the files or, elsewhere, of the rows."""
         arrays = []
         for array in self.arrays:
-            ends = [float(np.sum(rows, dtype=float)) for rows in (array[:1], array[-1:])]
             shape, chunks = list(array.shape), list(array.chunks)
-            arrays.append({"name": array.path, "shape": shape, "chunks": chunks, "ends": ends})
+            content = _content(array, self.grain)
+            arrays.append({"name": array.path, "shape": shape, "chunks": chunks, "is": content})
         return {"format": "zarr", "arrays": arrays}
 
 
@@ -249,6 +250,19 @@ def _stamp(array: Any) -> Any:
         return id(array)
     folder = root.resolve() / array.path
     return str(folder), stamps([folder / name for name in METADATA if (folder / name).exists()])
+
+
+def _content(array: Any, rows: int) -> Any:
+    root = getattr(array.store, "root", None)
+    if not isinstance(root, Path):
+        return digests.of_rows(
+            np.asarray(array[begin : begin + rows]) for begin in range(0, array.shape[0], rows)
+        )
+    folder = root.resolve() / array.path
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    found = [one["digest"] for one in digests.of_files(files)]
+    names = [path.relative_to(folder).as_posix() for path in files]
+    return digests.of_names(dict(zip(names, found, strict=True)))
 
 
 def _arrays(path: Any, names: Any) -> PyTree:

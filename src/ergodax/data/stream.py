@@ -31,6 +31,7 @@ def stream(
     block_rows: Any = None,
     passes: Any = 1,
     dtype: Any = None,
+    identity: Any = None,
 ) -> Source:
     """Data from any iterator of batches.
 
@@ -48,6 +49,9 @@ def stream(
         passes: how often each row of a block is used before the next block.
         dtype: what a batch is cast to on the device, one for all arrays or a tree like the data
             with None for as they come.
+        identity: a text that tells these rows from others, such as the name and version of a
+            table. A run with a checkpoint needs it, since a stream can't be compared with what it
+            was: give another one when the rows change.
 
     Returns:
         A source: the `data` of ex.Posterior.
@@ -63,15 +67,24 @@ def stream(
             f"factory must be a function that starts an iterator of batches, not {factory!r}. "
             "Try lambda: iter(batches)."
         )
-    return _Stream(factory, num_rows, block_rows, passes, dtype)
+    if identity is not None and not isinstance(identity, str):
+        raise TypeError(f"identity must be a text, not {identity!r}. Try 'clicks of 2026-11'.")
+    return _Stream(factory, num_rows, block_rows, passes, dtype, identity)
 
 
 class _Stream(Source):
     """Blocks from an iterator, in its order, the same for every chain."""
 
     def __init__(
-        self, factory: Callable[[], Any], num_rows: Any, block_rows: Any, passes: Any, dtype: Any
+        self,
+        factory: Callable[[], Any],
+        num_rows: Any,
+        block_rows: Any,
+        passes: Any,
+        dtype: Any,
+        identity: str | None,
     ) -> None:
+        self.identity = identity
         self.factory = factory
         self.num_rows = whole_number("num_rows", num_rows)
         self.row = _row_of(next(iter(self.factory()), None))
@@ -95,9 +108,9 @@ class _Stream(Source):
         return found_in_a_scan(self, wanted)
 
     def facts(self) -> dict[str, Any]:
-        """Numbers and shapes of rows."""
+        """The user's name for the rows, None without one, and their numbers and shapes."""
         shapes = [[np.dtype(x.dtype).name, *x.shape] for x in jax.tree.leaves(self.row)]
-        return {"format": "stream", "row": shapes, **self._numbers()}
+        return {"format": "stream", "identity": self.identity, "row": shapes, **self._numbers()}
 
     def _block(self, number: int) -> PyTree:
         """What is kept of the iterator, not to be changed."""

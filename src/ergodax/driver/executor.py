@@ -27,6 +27,7 @@ from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 from ergodax.driver import cpu_fusion, loop
 from ergodax.driver.compile import OPTIMISATION, compiled_at, runs_are_short, traced_kernel
+from ergodax.graph import calls_python
 from ergodax.persist.draws import name_of
 from ergodax.persist.fingerprint import digests
 
@@ -90,6 +91,8 @@ class Executor:
         states = made if states is None else states
         self.step, self.programs = loop.Step(kernel, way), PROGRAMS[way.small]
         stored = loop.stored_of(self.collect, states)
+        collected = self.collect is not None and calls_python(stored.program.jaxpr)
+        self.calls_python = way.calls_python or collected
         self.stored = self._placed(stored)
         zeros = loop.zeros_of(stored, states, self.own)
         return keys, states, (zeros, self.mine(infos))
@@ -100,7 +103,12 @@ class Executor:
         return self._run(self.programs.advance, self.mesh, self.step, chains, numbers)
 
     def draw(self, chains: tuple, stretch: loop.Stretch, buffer: PyTree) -> tuple:
-        """See `loop.make_draws`; the buffer's memory is reused."""
+        """See `loop.make_draws`; the buffer's memory is reused.
+
+        Where a callback may end the program, a copy of the buffer is given, so that its draws
+        are there afterwards.
+        """
+        buffer = _copied(buffer) if self.calls_python else buffer
         what = self.mesh, self.step, self.stored, chains, self._placed(stretch)
         short = runs_are_short()
         program = self.programs.draw_unoptimised if short else self.programs.draw
@@ -224,6 +232,11 @@ def start(
     if mesh is None or mesh.shape[DATA] == 1:  # else the devices talk within a step
         way = loop.way_of_steps(kernel, keys, made if states is None else states)
     return (keys, infos, made), way
+
+
+@compiled_at
+def _copied(buffer: PyTree) -> PyTree:
+    return jax.tree.map(jnp.copy, buffer)
 
 
 @compiled_at

@@ -29,6 +29,7 @@ from ergodax import tree
 from ergodax.data.block import attach, detach
 from ergodax.driver import cpu_fusion
 from ergodax.driver.compile import measured, one_of, traced
+from ergodax.graph import calls_python
 
 WIDE_PRODUCT = measured("ERGODAX_WIDE_PRODUCT", 64)
 
@@ -42,6 +43,7 @@ class Way(NamedTuple):
 
     small: bool = False  # whether a step is one piece of machine code, see `cpu_fusion`
     apart: bool = False  # whether the chains run one after another
+    calls_python: bool = False  # whether an exception of a callback may end the program
 
 
 class Step(eqx.Module):
@@ -97,11 +99,14 @@ def way_of_steps(kernel: Any, keys: Keys, states: PyTree) -> Way:
     chain, num_chains = one_of((keys, states)), keys.shape[0]
     if cpu_fusion.is_small(_first, kernel, *chain, times=num_chains):
         return Way(small=True)
-    if num_chains == 1 or jax.default_backend() != "cpu":
-        return Way()
+    if num_chains == 1:
+        graph = eqx.filter_make_jaxpr(_first)(kernel, *chain)[0].jaxpr
+        return Way(calls_python=calls_python(graph))
     many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_chains, *x.shape), x.dtype), chain)
     together = eqx.filter_vmap(lambda key, state: _first(kernel, key, state))
-    return Way(apart=_has_wide_product(eqx.filter_make_jaxpr(together)(*many)[0].jaxpr))
+    graph = eqx.filter_make_jaxpr(together)(*many)[0].jaxpr
+    apart = jax.default_backend() == "cpu" and _has_wide_product(graph)
+    return Way(apart=apart, calls_python=calls_python(graph))
 
 
 def _has_wide_product(jaxpr: Jaxpr) -> bool:

@@ -1,12 +1,16 @@
 """The host between two chunks: how long the next one is, the progress bar, and Ctrl-C."""
 
+import atexit
 import contextlib
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
+
+from ergodax.errors import Interrupted
 
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
 FIRST = 64  # steps of the first chunk
@@ -70,17 +74,16 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stop_requested(*, terminate: bool) -> Iterator[Stop]:
+def stop_requested() -> Iterator[Stop]:
     """While active, the first Ctrl-C is noted instead of raised; a second one is obeyed.
 
-    With `terminate` so is the signal to terminate, by which schedulers announce the end. Signals
-    belong to the main thread; in any other nothing is changed.
+    So is the signal to terminate, by which schedulers announce the end. Signals belong to the main
+    thread; in any other nothing is changed.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    which = [signal.SIGINT, signal.SIGTERM] if terminate else [signal.SIGINT]
 
     def note(number: int, frame: FrameType | None) -> None:
         stop.signal = number
@@ -90,8 +93,41 @@ def stop_requested(*, terminate: bool) -> Iterator[Stop]:
         for one, handler in before.items():
             signal.signal(one, signal.SIG_DFL if handler is None else handler)
 
-    before = {one: signal.signal(one, note) for one in which}
+    before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
         restore()
+
+
+def status_if_uncaught() -> None:
+    """Let a program that does not catch `Interrupted` end as by the signal that interrupted it.
+
+    A shell or a scheduler then sees 128 plus the signal's number; Python's own status would be 1.
+    """
+    report = sys.excepthook
+    if report is _Reported.hook:
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        report(kind, error, trace)
+        if isinstance(error, Interrupted):
+            _Reported.signal = error.signal
+
+    sys.excepthook = _Reported.hook = hook
+
+
+class _Reported:
+    """The signal of an `Interrupted` that nobody caught, and who notes it."""
+
+    signal = 0
+    hook: Callable | None = None
+
+
+@atexit.register  # early, so that it is done after what the program has registered
+def _end_by_signal() -> None:
+    if _Reported.signal:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(_Reported.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), _Reported.signal)

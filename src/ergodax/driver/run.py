@@ -1,6 +1,7 @@
 """The host's side of one run: chunk after chunk, until all steps are taken."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -13,9 +14,21 @@ from ergodax.data.block import detach
 from ergodax.data.prefetch import Prefetch
 from ergodax.driver.executor import Executor
 from ergodax.driver.loop import Stretch
-from ergodax.driver.progress import SECONDS_TO_A_CHUNK, Clock, Report, Stop
+from ergodax.driver.progress import (
+    SECONDS_TO_A_CHUNK,
+    Clock,
+    Report,
+    Stop,
+    status_if_uncaught,
+)
 from ergodax.driver.samples import Samples
-from ergodax.errors import CheckpointError, DivergenceError, Interrupted, StorageError
+from ergodax.errors import (
+    CallbackError,
+    CheckpointError,
+    DivergenceError,
+    Interrupted,
+    StorageError,
+)
 from ergodax.persist.checkpoint import Checkpointer
 from ergodax.persist.draw_buffer import DrawBuffer
 from ergodax.persist.fingerprint import compare, fingerprint
@@ -71,7 +84,11 @@ class Run:
             counts |= {"first step": first} if first else {}
             with self.processes.together():
                 self.identity = fingerprint(
-                    where.kernel, where.collect, *where.mine((self.keys, states)), **counts
+                    where.kernel,
+                    where.collect,
+                    *where.mine((self.keys, states)),
+                    kept=checkpointer.file is not None,
+                    **counts,
                 )
         self.processes.alike(self.identity, num_steps=plan.num_steps, kept=checkpointer.kinds)
         if isinstance(self.processes, Together):
@@ -115,12 +132,13 @@ class Run:
         with self.processes.together():
             try:
                 self.states = self.prefetch.refill(self.states)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # of the system, or of the user's iterator
                 if self.checkpointer.active:
                     self._save()
+                told = str(error) if isinstance(error, OSError | ValueError) else repr(error)
                 raise StorageError(
                     f"the run stopped at step {self.done}, where the next rows could not be read: "
-                    f"{error} {self._kept()}",
+                    f"{told} {self._kept()}",
                     samples=self._drawn(),
                 ) from error
 
@@ -157,7 +175,7 @@ class Run:
     def _advance(self, count: int) -> None:
         """Take `count` steps and keep nothing."""
         chains = self._chains()
-        with self.clock.timing(count):
+        with self._timed(count):
             self.states, well = self.where.advance(chains, self._number(), jnp.int32(count))
         self._check(chains, well, count)
         self._taken(count)
@@ -172,13 +190,37 @@ class Run:
             taken=jnp.int32(taken),
             offset=jnp.int32(self.draws.filled),
         )
-        with self.clock.timing(count):
+        with self._timed(count):
             self.states, self.draws.buffer, well = self.where.draw(
                 chains, stretch, self.draws.buffer
             )
         self._check(chains, well, count, taken)
         self.draws.add(draws)
         self._taken(count)
+
+    @contextlib.contextmanager
+    def _timed(self, count: int) -> Iterator[None]:
+        """A context that takes `count` steps; what a callback raises ends the run with its draws.
+
+        Raises:
+            CallbackError: a callback raised an error.
+        """
+        try:
+            with self.clock.timing(count):
+                yield
+        except (ValueError, RuntimeError) as error:  # which of the two depends on the device
+            if not self.where.calls_python or "Callback" not in str(error):
+                raise
+            if self.checkpointer.active:
+                self._save()
+            reason = [line for line in str(error).splitlines() if line.strip()][-1].strip()
+            last = self.done + count - 1
+            steps = f"step {last}" if count == 1 else f"one of the steps {self.done} to {last}"
+            raise CallbackError(
+                f"a callback raised an error at {steps}: {reason} {self._kept()}",
+                step=self.done,
+                samples=self._drawn(),
+            ) from error
 
     def _chains(self) -> tuple[PyTree, PyTree, PyTree]:
         return self.keys, self.prefetch.rows, self.states
@@ -258,6 +300,7 @@ class Run:
             ) from error
 
     def _interrupted(self, signal: int) -> Interrupted:
+        status_if_uncaught()
         return Interrupted(
             f"stopped at step {self.done} of {self.plan.total}. The {self.draws.made} draws of "
             f"each chain are {self.checkpointer.where()}.{self.checkpointer.how_to_go_on()}",

@@ -41,8 +41,9 @@ def sample(
     """Run a kernel and keep its draws.
 
     The same key gives the same draws, however the run is cut into chunks, and however often it is
-    killed and resumed. Ctrl-C ends a run after the chunk that it is in, in an ex.Interrupted with
-    what was drawn.
+    killed and resumed. Ctrl-C, or a signal to terminate, ends a run after the chunk that it is in,
+    in an ex.Interrupted with what was drawn; where nobody catches it, the program ends as by that
+    signal, so that its exit status is 130 or 143.
 
     `sample(kernel, state=samples.final_state, key=..., num_steps=...)` goes on from where another
     run ended. Step t of a chain has the key fold_in(chain key, t), and steps are counted on from
@@ -77,7 +78,9 @@ def sample(
         DivergenceError: a chain's position is not finite, or compensating the gradient's noise was
             infeasible; carries the draws made before.
         Interrupted: the run was asked to stop; carries the draws.
-        StorageError: the disk is full or can't be written; carries the draws.
+        StorageError: the disk is full or can't be written, or the rows of a stream can't be read;
+            carries the draws.
+        CallbackError: a callback to Python raised an error; carries the draws made before.
         ProcessLost: another process of the mesh has ended; start all of them again.
         ProcessFailed: another process of the mesh has raised an error.
         CheckpointError: the folder has a run already and `resume` is False, or it is of another
@@ -107,7 +110,7 @@ def sample(
         run = Run(where, started, plan, checkpointer, begin.step)
         with (
             progress_bar(burn_in + num_steps, show=progress) as report,
-            stop_requested(terminate=checkpointer.active) as stop,
+            stop_requested() as stop,
         ):
             run.to_end(report, stop)
         return run.samples()

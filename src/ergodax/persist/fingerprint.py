@@ -20,14 +20,24 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fingerprint(
-    kernel: Any, collect: Callable | None, keys: PyTree, states: PyTree, **counts: int
+    kernel: Any,
+    collect: Callable | None,
+    keys: PyTree,
+    states: PyTree,
+    *,
+    kept: bool,
+    **counts: int,
 ) -> dict[str, str]:
     """Digests of all that the draws depend on.
 
     The model is told by the traced program of one step, which contains every function it calls,
     and by the constants that were caught in it; the data and the settings by the kernel's arrays.
 
-    Keys and first states have a leading chain axis; counts are numbers that must not change.
+    Keys and first states have a leading chain axis; `kept` says whether the run is to be resumed;
+    counts are numbers that must not change.
+
+    Raises:
+        ValueError: a run that is kept has data that can't be told from others.
     """
     parts = {name: str(value) for name, value in counts.items()}
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
@@ -46,6 +56,12 @@ def fingerprint(
     parts |= digests(kernel, "kernel") | digests(keys, "key") | digests(states.position, "position")
     for k, block in enumerate(blocks_of(states)):
         facts = block.source.facts()
+        if kept and facts.get("identity", "") is None:
+            raise ValueError(
+                "a run on a stream can't be kept in a checkpoint without a name for its rows: "
+                "nothing else would tell when they have changed. Pass identity= to "
+                "ex.data.stream, such as identity='clicks of 2026-11'."
+            )
         parts |= {f"data {k}: {name}": str(value) for name, value in facts.items()}
     return parts
 

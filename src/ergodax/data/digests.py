@@ -1,0 +1,105 @@
+"""What files contain, in short texts: whole files are read, once each until they change.
+
+A digest is remembered by the file's device and inode, its size and the time of its last change, in
+`digests.json` of the user's cache folder, so that a run that is resumed need not read its data
+again. ERGODAX_CACHE names another folder for it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+PIECE = 2**24  # bytes that a thread reads and digests at a time
+THREADS = 8  # at most
+MOST_REMEMBERED = 10_000  # files; the oldest are forgotten
+
+
+def of_files(paths: list[Path]) -> list[dict[str, Any]]:
+    """Of each file its name, its size and the digest of its bytes.
+
+    Args:
+        paths: of files that exist.
+    """
+    known = _remembered()
+    found, new = [], {}
+    for path in paths:
+        stat = path.stat()
+        stamp = f"{stat.st_dev}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}"
+        if stamp not in known:
+            known[stamp] = new[stamp] = _of_file(path, stat.st_size)
+        found.append({"name": path.name, "bytes": stat.st_size, "digest": known[stamp]})
+    if new:
+        _remember(new)
+    return found
+
+
+def of_rows(pieces: Iterator[PyTree]) -> str:
+    """Of all rows, however they are cut into pieces.
+
+    Args:
+        pieces: trees of arrays of rows.
+    """
+    digests: list[Any] = []
+    for piece in pieces:
+        leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(piece)]
+        digests = digests or [hashlib.blake2b(digest_size=16) for _ in leaves]
+        for digest, leaf in zip(digests, leaves, strict=True):
+            digest.update(leaf.view(np.uint8).data)
+    return "".join(digest.hexdigest() for digest in digests)
+
+
+def of_names(values: dict[str, str]) -> str:
+    """Of texts by name.
+
+    Args:
+        values: the texts.
+    """
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _of_file(path: Path, size: int) -> str:
+    """The digest of the digests of its pieces, which threads make side by side."""
+
+    def piece(begin: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return hashlib.blake2b(file.read(PIECE), digest_size=16).digest()
+
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as threads:
+        pieces = b"".join(threads.map(piece, range(0, size, PIECE)))
+    return hashlib.blake2b(pieces, digest_size=16).hexdigest()
+
+
+def _file() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("ERGODAX_CACHE") or Path(folder) / "ergodax") / "digests.json"
+
+
+def _remembered() -> dict[str, str]:
+    try:
+        known = json.loads(_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):  # none yet, damaged, or nobody's home
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(new: dict[str, str]) -> None:
+    """Write them beside the file and put them in its place; without a place nothing is kept."""
+    with contextlib.suppress(OSError, RuntimeError):
+        file = _file()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        known = list((_remembered() | new).items())[-MOST_REMEMBERED:]
+        handle, beside = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(dict(known), out)
+        os.replace(beside, file)
