@@ -19,6 +19,19 @@ POSTERIOR = ex.Posterior(
 GRADIENT = ex.Minibatch(POSTERIOR, 5)
 SUM_OF_SQUARES = ex.FullGradient(ex.Target(lambda p: 0.5 * jnp.sum(p["a"] ** 2)))
 START = jnp.zeros(2, jnp.float32)
+
+
+class KeepsItsKey(ex.Kernel):
+    """A random walk whose state has the last key."""
+
+    def init(self, key, position):
+        return ex.State(position, {"key": key}, None, None, jnp.int32(0))
+
+    def step(self, key, state):
+        position = state.position + jax.random.normal(state.auxiliary["key"], (2,))
+        return ex.State(position, {"key": key}, None, None, state.step + 1), {}
+
+
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "cyclical": (ex.cyclical(ex.sgld, GRADIENT, 1e-4, period=4000), {}),
     "replica exchange": (ex.replica_exchange(ex.sgld, GRADIENT, 1e-4, swap_every=12), {"thin": 5}),
@@ -34,10 +47,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
         ex.sgld(GRADIENT, 1e-4), {"collect": lambda w: {"w": w.astype(jnp.bfloat16)}}
     ),
     "keys of another kind": (ex.sgld(GRADIENT, 1e-4), {"key": jax.random.key(0, impl="rbg")}),
-    "a key in the state": (
-        ex.sgld(ex.Minibatch(POSTERIOR, 5, batching=ex.data.ShuffledEpochs()), 1e-4),
-        {"key": jax.random.key(0, impl="unsafe_rbg")},
-    ),
+    "a key in the state": (KeepsItsKey(), {"key": jax.random.key(0, impl="rbg")}),
 }  # fmt: skip
 
 
@@ -49,10 +59,10 @@ def sample(kernel, steps, **more):
 @pytest.mark.parametrize("name", RUNS)
 def test_it_is_resumed_to_the_same_bits(name, tmp_path):
     kernel, options = RUNS[name]
-    whole = sample(kernel, 150, **options)
-    sample(kernel, 70, checkpoint=ex.Checkpoint(tmp_path / "run"), **options)
+    whole = sample(kernel, 55, **options)
+    sample(kernel, 30, checkpoint=ex.Checkpoint(tmp_path / "run"), **options)
     again = ex.Checkpoint(tmp_path / "run", resume=True)
-    resumed = sample(kernel, 150, checkpoint=again, **options)
+    resumed = sample(kernel, 55, checkpoint=again, **options)
     stored = ex.Samples.load(tmp_path / "run" / "draws.zarr")
     saved = ex.Samples.load(resumed.save(tmp_path / "saved"))
     for found in (resumed, saved):

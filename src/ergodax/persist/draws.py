@@ -144,14 +144,13 @@ class DrawStore:
         for half_written in self.path.rglob(disk.BESIDE.format("*")):  # when the run was killed
             half_written.unlink()
 
-    def read(self, draws: int | None = None) -> list[np.ndarray]:
-        """The arrays, or the first `draws` of them: of shape (chains, draws, ...).
+    def read(self) -> list[np.ndarray]:
+        """The arrays, of shape (chains, draws, ...).
 
         Raises:
             CheckpointError: a chunk is missing, damaged, or another one.
         """
-        count = self.draws if draws is None else draws
-        return [self._read(number, count) for number in range(len(self.arrays))]
+        return [self._read(number) for number in range(len(self.arrays))]
 
     def content(self) -> dict[str, Any]:
         """{"position": ..., "info": ...}, leaves of shape (chains, draws, ...).
@@ -166,16 +165,14 @@ class DrawStore:
         except Exception as error:
             raise CheckpointError(f"{self.path} is not a store of draws: {error}") from error
 
-    def _read(self, number: int, draws: int) -> np.ndarray:
+    def _read(self, number: int) -> np.ndarray:
         array = self.arrays[number]
-        found = None
-        for index in array.indices(0, draws):
-            chunk, begin = self._chunk(number, index), index * array.size
-            if found is None:  # after the first chunk is there, so that nonsense takes no memory
-                found = np.empty((array.chunk[0], draws, *array.inner), array.stored)
-            found[:, begin : begin + array.size] = chunk[:, : draws - begin]
-        if found is None:
-            found = np.empty((array.chunk[0], draws, *array.inner), array.stored)
+        found = np.empty((array.chunk[0], self.draws, *array.inner), array.stored)
+        for index in array.indices(0, self.draws):
+            begin = index * array.size
+            found[:, begin : begin + array.size] = self._chunk(number, index)[
+                :, : self.draws - begin
+            ]
         return found.astype(array.dtype, copy=False)
 
     def _chunk(self, number: int, index: int) -> np.ndarray:
@@ -199,7 +196,7 @@ class DrawStore:
         self.draws = draws
 
     def _describe(self, draws: int) -> None:
-        disk.sync(set().union(*(array.put(draws) for array in self.arrays)))
+        disk.sync(set().union(*(array.describe(draws) for array in self.arrays)))
 
 
 def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) -> DrawStore:

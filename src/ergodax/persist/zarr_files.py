@@ -90,7 +90,7 @@ class StoredArray:
             f"or run. {RESTORE}"
         )
 
-    def put(self, length: int) -> set[Path]:
+    def describe(self, length: int) -> set[Path]:
         """Write the zarr.json of so many draws; return the folders that are to be synced."""
         self.description["shape"][1] = length
         return disk.put(self.path / DESCRIPTION, rendered(self.description, self.name))
