@@ -123,7 +123,7 @@ def numbers(name: str, value: Any) -> Any:
     real = jnp.issubdtype(array.dtype, np.integer) or jnp.issubdtype(array.dtype, np.floating)
     if not (real or flags):
         raise TypeError(f"{name} must be a number or an array of numbers, not {shown(value)}.")
-    return np.asarray(value) if isinstance(value, list | tuple) else value
+    return value if hasattr(value, "dtype") or isinstance(value, float) else array
 
 
 def real_array(

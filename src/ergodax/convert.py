@@ -44,7 +44,7 @@ def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
         for name in named.keys() - {"scheme"}:
             named[name] = (whole_number if name in COUNTS else _checked)(name, named[name])
         try:
-            np.broadcast_shapes(*map(np.shape, named.values()))
+            np.broadcast_shapes(*(np.shape(x) for name, x in named.items() if name != "scheme"))
         except ValueError as error:
             shapes = {name: np.shape(value) for name, value in named.items()}
             raise ValueError(

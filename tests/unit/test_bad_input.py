@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import ergodax
 from unit.wrong_calls import CASES
 from unit.wrong_calls.case import outcome
+
+SOURCE = Path(ergodax.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,7 @@ def seen_by_users() -> dict[str, tuple[list[str], str]]:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", half_written, "-m", "unit.wrong_calls"],
         cwd=here,
-        env={**os.environ, "PYTHONPATH": str(here)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, SOURCE)))},
         capture_output=True,
         text=True,
         check=False,

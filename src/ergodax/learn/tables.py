@@ -188,7 +188,7 @@ def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
         ValueError: a part would be empty.
     """
     instance("table", table, Table, "a Table, as of tables.read")
-    held_out = real_number("held_out", held_out, above=0.0, below=1.0)
+    held_out = real_number("held_out", held_out)
     seed = whole_number("seed", seed, at_least=0, below=None)
     count = round(held_out * len(table.target))
     if not 0 < count < len(table.target):

@@ -130,7 +130,7 @@ def cyclical(
     """
     check_sampler(sampler)
     period = whole_number("period", period, hint="It is the number of steps in a cycle.")
-    hint = "It is the fraction of a cycle that explores; some steps sample."
+    hint = "It is a fraction in [0, 1): some steps of a cycle sample."
     exploration = real_number("exploration", exploration, at_least=0.0, below=1.0, hint=hint)
     flag("resample", resample)
     initial = as_schedule(step_size, "step_size")

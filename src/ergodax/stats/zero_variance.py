@@ -209,6 +209,7 @@ def zero_variance(
         temperature: T of the density exp(-U / T).
 
     Raises:
+        TypeError: a `fit_on` that is no pair.
         ValueError: a number out of range, or shapes that do not fit.
 
     Warns:

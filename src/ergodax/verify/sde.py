@@ -9,6 +9,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import real_number, whole_number
+from ergodax.kernel import check_key
 from ergodax.recipe.operators import as_operator
 from ergodax.verify.equation import (
     Equation,
@@ -109,7 +110,7 @@ def sde(
         turn = None if curl is None else _product(curl, "curl", unravel)
         _check_shapes(equation, turn, flat)
         if points is None:
-            chosen = jax.random.key(0) if key is None else key
+            chosen = jax.random.key(0) if key is None else check_key(key)
             energy = lambda x: equation.energy(x) / temperature  # noqa: E731
             at = draw_points(energy, flat, NUM_POINTS, chosen)
         else:

@@ -23,7 +23,9 @@ import numpy as np  # noqa: E402
 
 from ergodax import Kernel  # noqa: E402
 from property.calls import subjects, values  # noqa: E402
+from property.calls.builders import builders  # noqa: E402
 from property.calls.outcomes import Outcome, outcome  # noqa: E402
+from property.calls.users import users  # noqa: E402
 
 HARD_LIMIT = 120  # seconds, of a call that does not come back from compiled code
 MEMORY = 16 << 30  # bytes of addresses: a call that asks for more fails, and not the machine
@@ -57,7 +59,8 @@ def made(count: int, seed: int, first: int = 0, only: str = "") -> dict[int, tup
     """What each of the calls came to, by its number."""
     found = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        named = {k: s for k, s in subjects.subjects(Path(folder)).items() if k.startswith(only)}
+        everything = builders() | users(Path(folder))
+        named = {name: each for name, each in everything.items() if name.startswith(only)}
         for number in range(first, first + count):
             name, arguments = generated(seed, number, named)
             trace = number % round(1 / TRACED) == 0
