@@ -173,7 +173,8 @@ def test_the_environment_says_which_process_this_is(environment, expected, joine
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     distributed.start(lost_after=7)
-    assert joined == [(expected, {"heartbeat_timeout_seconds": 7})]
+    settings = {"heartbeat_timeout_seconds": 7, "coordinator_bind_address": expected[0]}
+    assert joined == [(expected, settings)]
 
 
 @pytest.mark.parametrize(

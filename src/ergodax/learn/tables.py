@@ -13,7 +13,7 @@ from ergodax.checks import file_path, instance, numbers, real_number, whole_numb
 from ergodax.data import archive
 from ergodax.learn.columns import read_columns
 
-ARRAYS = np.ndarray | jax.Array | pd.Series | list[Any] | tuple[Any, ...]
+ARRAYS = (np.ndarray, jax.Array, pd.Series, list, tuple)
 
 
 @dataclasses.dataclass(frozen=True)

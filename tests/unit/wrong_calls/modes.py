@@ -55,7 +55,7 @@ CYCLES = {
     "cyclical, all exploring": Case(
         lambda: cyclical(exploration=1.0),
         ValueError,
-        ("exploration", "at least 0 and below 1", "1.0"),
+        ("exploration", "below 1", "1.0"),
     ),
     "cyclical, a schedule": Case(
         lambda: cyclical(step_size=Polynomial(0.1)), TypeError, ("step_size", "a number")
