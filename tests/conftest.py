@@ -34,7 +34,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 SLOW = ROOT / "tests" / "slow"
 LONG_RUNS = {"law", "experiments"}  # folders whose slow tests sample long chains
-MOST_MEMORY = 800  # MB of a worker, from which on compiled programs are let go
+MOST_MEMORY = 700  # MB of a worker, from which on compiled programs are let go
 CLEARED = {"memory": 0}  # MB that were left when programs were last let go
 
 

@@ -70,6 +70,7 @@ def verify(ergodax):
     return lambda *arguments: ergodax("verify", *arguments)
 
 
+@pytest.mark.slow
 def test_a_recipe_by_name_is_proved(verify):
     code, out, err = verify("recipe", "sghmc", "--json")
     facts = json.loads(out)
@@ -204,6 +205,7 @@ def test_samplers_by_name_are_made(name, key):
         assert ready.auxiliary["thermostat"] != state.auxiliary["thermostat"]
 
 
+@pytest.mark.slow
 def test_the_thermostat_is_drawn_from_its_law(key):
     make, _, prepare = subjects.kernel_of("sgnht", "banana", 2.0, 3.0, None)
     assert prepare is not None

@@ -155,6 +155,7 @@ def limit_of_second_moment(name, noise):
     return 2.0 * fine - coarse
 
 
+@pytest.mark.slow
 def test_exact_limits_of_the_chains(x64):
     assert limit_of_second_moment("gSGRHMC", 0.0) == pytest.approx(1.0, abs=0.02)
     assert limit_of_second_moment("naive SGRHMC", 0.0) == pytest.approx(0.8436, abs=0.02)

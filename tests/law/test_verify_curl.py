@@ -75,6 +75,7 @@ def test_linear_in_any_dimension(d, t):
     np.testing.assert_allclose(found(jnp.zeros(d)).matrix, q, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_known_process():
     rate, covariance = jnp.array([[1.0, 2.0], [-1.0, 3.0]]), np.array([[1.1, -0.05], [-0.05, 0.65]])
     precision = jnp.asarray(np.linalg.inv(covariance))
@@ -163,6 +164,7 @@ def error(found, grid=SQUARE, level=1e-8):
     return np.abs(miss[density > level]).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_q_of_a_state_dependent_equation(method):
     found = curl(*plane(), dimension=2, method=method, grid=SQUARE)
@@ -171,6 +173,7 @@ def test_q_of_a_state_dependent_equation(method):
     assert found.mean_current < 1e-12 and found.drift_error < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method, t", [("fourier", 1.0), ("closed form", 0.5)])
 def test_the_box_is_found(method, t):
     found = curl(*plane(t), dimension=2, method=method, temperature=t, points=160)
@@ -192,6 +195,7 @@ def test_the_moment_of_q():
     np.testing.assert_allclose(moment, 0.7, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_recipe_to_equation_and_back():
     """The drift of the recovered recipe, as Euler-Maruyama sees it, is the drift given."""
     t = 0.5
@@ -212,6 +216,7 @@ def test_recipe_to_equation_and_back():
     np.testing.assert_allclose(tabulate(recovered, points), tabulate(drift, points), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_text():
     text = str(curl(*plane(), dimension=2, points=64))
     assert "'fourier'" in text and "unique" in text and "drift recovered" in text
@@ -297,6 +302,7 @@ def test_line_integrals_in_three_dimensions():
     np.testing.assert_allclose(found(jnp.array([0.3, -1.0, 0.5])).matrix, SPIN, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_state_dependent_equation_in_three_dimensions():
     diffusion = lambda z: jnp.eye(3) * (1.0 + 0.2 * jnp.tanh(z[1]))  # noqa: E731
     found = curl(drift_of(diffusion, wavy, solid), diffusion, solid, dimension=3)

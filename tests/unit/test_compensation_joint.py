@@ -100,6 +100,7 @@ NOISES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "noise"),
     [("numbers", "number"), ("numbers", "matrix"), ("vectors", "low rank"), ("matrices", "vector")],

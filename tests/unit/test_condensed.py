@@ -100,6 +100,7 @@ def test_with_the_correction_it_is_the_posterior(name, batched, kind, x64):
     assert np.ptp(correction) > 1e-4, "the surrogate is not the posterior"
 
 
+@pytest.mark.slow
 def test_at_the_centre_only_the_prior_is_left(x64):
     short, centre = condensed(), jnp.asarray(CENTRE)
     np.testing.assert_allclose(short.potential(centre), -log_prior(centre), rtol=1e-14)

@@ -64,6 +64,7 @@ def test_the_misprint_is_biased():
     np.testing.assert_allclose(enumerated.mean(estimates)[0], expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, order, replace", CASES)
 def test_the_covariance_is_that_of_every_batch(kind, order, replace):
     estimator = about(kind, order, replace)

@@ -90,6 +90,7 @@ def test_a_refused_or_failed_run_frees_the_folder(tmp_path):
     assert not list(tmp_path.rglob("*.process"))
 
 
+@pytest.mark.slow
 def test_a_reader_sees_a_whole_count_at_any_time(tmp_path, monkeypatch):
     """While draws are added to the last chunk, and while a run goes back to its checkpoint."""
     monkeypatch.setattr(Clock, "steps", lambda self: 7)

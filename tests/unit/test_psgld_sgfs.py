@@ -65,6 +65,7 @@ def exact_gamma(gradient, moment, key) -> np.ndarray:
 SIGNS = [np.array(signs) for signs in itertools.product([1.0, -1.0], repeat=3)]
 
 
+@pytest.mark.slow
 def test_gamma_of_a_separable_gradient_is_exact_for_each_probe(key, x64):
     gradient, moment = ex.Minibatch(posterior(separable=True), SIZE), jnp.array([0.2, 1.0, 3.0])
     expected = exact_gamma(gradient, moment, key)

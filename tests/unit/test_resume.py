@@ -138,6 +138,7 @@ def test_a_checkpoint_says_what_it_needs(make, error, message):
         make()
 
 
+@pytest.mark.slow
 def test_a_store_of_its_own(tmp_path):
     kernel = KERNELS["sgld with svrg"]()
     whole = sample(kernel, checkpoint=kept(tmp_path / "run", store=tmp_path / "draws"))
@@ -189,6 +190,7 @@ def test_a_constant_inside_a_function_counts(tmp_path):
     sample(again, checkpoint=kept(tmp_path / "run", resume=True))
 
 
+@pytest.mark.slow
 def test_a_damaged_chunk_is_named(tmp_path):
     kernel = minibatch()
     sample(kernel, checkpoint=kept(tmp_path / "run"))
@@ -304,6 +306,7 @@ def test_a_divergence_keeps_the_draws_before_it(tmp_path):
     same(drawn, ex.Samples.load(tmp_path / "draws").position["w"])
 
 
+@pytest.mark.slow
 def test_other_surroundings_are_told(tmp_path, monkeypatch):
     """Flags of the compiler, another number of devices: the law stays, the last bits may not."""
     sample(minibatch(), 10, checkpoint=kept(tmp_path / "run"))

@@ -56,6 +56,7 @@ def sample(kernel, steps, **more):
     return ex.sample(kernel, num_steps=steps, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_it_is_resumed_to_the_same_bits(name, tmp_path):
     kernel, options = RUNS[name]

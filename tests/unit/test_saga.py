@@ -37,6 +37,7 @@ def test_unbiased_over_every_batch(kind, replace, key, x64):
     assert enumerated.covariance(estimates).max() > 1e-5, "one batch is not exact"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, replace", CASES)
 def test_the_covariance_is_that_of_every_batch(kind, replace, key, x64):
     estimator = ex.SAGA(curved(), SIZE, replace)

@@ -39,6 +39,7 @@ def test_unbiased_over_every_batch(kind, replace, key, x64):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, replace", CASES)
 def test_the_covariance_is_that_of_every_batch(kind, replace, key, x64):
     estimator = ex.SVRG(curved(), SIZE, 3, replace)

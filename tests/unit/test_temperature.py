@@ -82,6 +82,7 @@ def test_a_fresh_batch_leaves_the_mean_and_widens_the_band():
     assert found.error > 2.0 * exact.error
 
 
+@pytest.mark.slow
 def test_kinetic_temperature_is_that_of_info():
     kernel = ex.langevin(ex.FullGradient(TARGET), 0.1)
     samples = ex.sample(

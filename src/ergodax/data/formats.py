@@ -298,7 +298,7 @@ def _arrays(path: Any, names: Any) -> PyTree:
     # Damaged or foreign metadata can fail in any stage of a parser.
     except Exception as error:
         raise ValueError(
-            f"path must be that of a Zarr array or group; {shown(path)} can't be opened: {error}"
+            f"path must be that of a Zarr array or group; {path} can't be opened: {error}"
         ) from error
     if isinstance(found, zarr.Array):
         if names is not None:
