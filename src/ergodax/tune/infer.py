@@ -87,7 +87,7 @@ def infer(
     check_resident(target, "ex.infer", INSTEAD)
     real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
     whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
-    real_number("max_seconds", max_seconds, above=0.0)
+    real_number("max_seconds", max_seconds, at_least=0.0)
     log, deadline = DecisionLog(), time.perf_counter() + max_seconds
     key_scale, key_modes, key_tune, key_run = split_key(key, 4)
     # The start, and what is compiled and looked for in the background from now on.
