@@ -1,7 +1,5 @@
 """What a table may not have is named before any work begins: the column, and a row."""
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,7 +78,8 @@ def test_rows_longer_than_the_header(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_far_more_columns_than_rows(suffix, tmp_path):
+def test_far_more_columns_than_rows(suffix, tmp_path, monkeypatch):
+    """They are counted in the header: reading 200,000 columns takes half a minute."""
     count = 200_000 if suffix == "csv" else 500
     path = tmp_path / f"t.{suffix}"
     if suffix == "csv":
@@ -88,10 +87,10 @@ def test_far_more_columns_than_rows(suffix, tmp_path):
         path.write_text("\n".join(lines))
     else:
         pd.DataFrame({f"c{k}": [1.0] * 6 for k in range(count)}).to_parquet(path)
-    begun = time.perf_counter()
+    for name in ("read_csv", "read_parquet"):
+        monkeypatch.setattr(pd, name, lambda *_, **__: pytest.fail("the rows were read"))
     with pytest.raises(ValueError, match=f"has {count} columns, more than 10 for each of its rows"):
         tables.read_table(path, "c0")
-    assert time.perf_counter() - begun < 2.0
 
 
 def test_parquet_kinds_that_are_no_numbers(tmp_path):
