@@ -1,33 +1,39 @@
 """Inference without hyperparameters: choose, check, run until the error is small enough."""
 
-import time
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
+from ergodax import tree
 from ergodax.checks import real_number, whole_number
-from ergodax.driver.sample import sample
-from ergodax.driver.samples import Samples
+from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, in_background
-from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
+from ergodax.tune.budget import Deadline
+from ergodax.tune.decisions import DecisionLog, Inference, Tuned
+from ergodax.tune.doubts import doubt_of_draws, improper_direction
+from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import split_key
-from ergodax.tune.modes import all_modes, check_start, scout, starting_coordinates
-from ergodax.tune.nuts import Nuts, tune_nuts
+from ergodax.tune.modes import Descents, all_modes, scout
+from ergodax.tune.nuts import tune_nuts
 from ergodax.tune.pilot import tune
+from ergodax.tune.rounds import sample_rounds
+from ergodax.tune.start import check_start, find_start
+from ergodax.tune.surrogate import tune_surrogate
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
-ROUNDS = 6  # of sampling; each may be four times as long as the one before
-LARGEST_R_HAT = 1.02
-MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
-DRAWS = 1_000  # of the first round, all chains together
-LEAST = 0.1  # of the draws so far, that a round has at least
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
-NUMBERS = 2**28  # that the draws may have, all chains together
+# Of the time that is left when a stage begins, its share:
+MODE, MODES, TUNING = 0.2, 0.1, 0.5
+NOISE = 0.2  # in potential
+ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 
 
 def infer(
@@ -88,112 +94,162 @@ def infer(
     real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
     whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
     real_number("max_seconds", max_seconds, at_least=0.0)
-    log, deadline = DecisionLog(), time.perf_counter() + max_seconds
-    key_scale, key_modes, key_tune, key_run = split_key(key, 4)
-    # The start, and what is compiled and looked for in the background from now on.
+    deadline = Deadline.after(max_seconds)
     check_start(target, init)
-    large = target if isinstance(target, Posterior) and target.num_data > SMALL else None
-    programs = Programs(num_chains)
-    if large is not None:
-        programs.guess(large, init, key_tune)
-    scouts = in_background(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
-    # The mode, whitened coordinates there, and other modes.
-    mode, coordinates = starting_coordinates(target, init, log, key_scale)
-    with log.timing("modes"):
-        modes = all_modes(target, coordinates, scouts.result(), num_chains, log)
-    # The sampler: by pilot runs where a batch is worth it, else NUTS.
-    with log.timing("tuning"):
-        if large is not None:
-            tuned = tune(
-                large,
-                coordinates,
-                log,
-                key=key_tune,
-                mode=mode,
-                modes=modes,
-                accuracy=accuracy,
-                num_chains=num_chains,
-                max_seconds=deadline - time.perf_counter(),
-                progress=progress,
-                programs=programs,
-            )
-        else:
-            size = target.num_data if isinstance(target, Posterior) else "no"
-            log.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
-            tuned = tune_nuts(target, coordinates, key_tune, num_chains, modes)
-    # Draws, until the errors are small enough.
-    return _sample_rounds(tuned, key_run, log, accuracy, num_chains, deadline, progress)
+    settings = _Settings(accuracy, num_chains, deadline, progress)
+    inference = _Inferring(target, init, settings, key)
+    inference.begin()
+    single = tree.result_dtype(tree.freeze(init)).itemsize < 8 and not jax.config.jax_enable_x64
+    if not (single and (inference.log.coarse or inference.is_noisy)):
+        result = inference.sampled()
+        if not (single and inference.log.coarse and deadline.left() > ANEW * max_seconds):
+            return result
+    with jax.enable_x64(True):
+        double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
+        inference = _Inferring(target, tree.thaw(double), settings, key)
+        inference.log.decide("precision", "double", "single is too coarse for this posterior")
+        inference.begin()
+        return inference.sampled()
 
 
-def _sample_rounds(
-    tuned: Tuned,
-    key: Array,
-    log: DecisionLog,
-    accuracy: float,
-    num_chains: int,
-    deadline: float,
-    progress: bool,
-) -> Inference:
-    """Draw, look at the errors, draw more."""
-    parts: list[Samples] = []
-    count, positions = max(DRAWS // num_chains, 500), tuned.starts
-    early = -(-tuned.burn_in // tuned.thin)  # draws that are left out
-    keys = iter(split_key(key, ROUNDS))
-    while True:
-        begin = time.perf_counter()
-        with log.timing("sampling"):
-            part = sample(
-                tuned.kernel,
-                positions=positions,
-                num_steps=(early + count) * tuned.thin,
-                key=next(keys),
-                num_chains=num_chains,
-                thin=tuned.thin,
-                collect=tuned.coordinates.position,
-                progress=progress,
-            )
-        parts.append(part.without(early))
-        with log.timing("diagnostics"):
-            samples = _joined(parts)
-            table = error_table(samples, tuned.bias)
-        done = _good(table, accuracy) and not log.faults
-        biased = (table[["bias_mean", "bias_sd"]].max(axis=1) > accuracy).any()
-        pace = count / (time.perf_counter() - begin)
-        room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
-        time_left = int(pace * (deadline - time.perf_counter()))
-        count = min(_more(table, accuracy, samples.num_draws), room, time_left)
-        if done or biased or count < LEAST * samples.num_draws or len(parts) == ROUNDS:
-            break  # more draws do not take a bias away, and so few would not help
-        positions, early = part.final_state.position, 0
-    draws = f"{samples.num_draws} draws of each of {num_chains} chains"
-    log.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
-    divergent = np.mean(~samples.info.accepted) if isinstance(tuned.kernel, Nuts) else 0.0
-    if divergent > MOST_DIVERGENT:
-        log.faults.append(
-            f"{divergent:.1%} of the trajectories diverged, so draws are missing where the density "
-            "curves most; try other parameters of the model"
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The arguments of `infer` of these names."""
+
+    accuracy: float
+    num_chains: int
+    deadline: Deadline
+    progress: bool
+
+
+class _Inferring:
+    """The stages of one inference, in the precision of its start."""
+
+    def __init__(self, target: AbstractTarget, init: PyTree, settings: _Settings, key: Any) -> None:
+        self.target, self.init, self.settings = target, init, settings
+        self.log, self.deadline = DecisionLog(), settings.deadline
+        keys = split_key(key, 6)
+        self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
+        self.key_nuts, self.key_run = keys[4:]
+        self.posterior = None  # one of which a batch is worth it
+        if isinstance(target, Posterior) and target.num_data > SMALL:
+            self.posterior = target
+
+    def begin(self) -> None:
+        """Look where the posterior is, and compile meanwhile what will mostly be needed."""
+        self.programs = Programs(self.settings.num_chains)
+        if self.posterior is not None:
+            self.programs.guess(self.posterior, self.init, self.key_tune)
+        until = self.deadline.share(MODE)
+        scouts = in_background(
+            lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
         )
-    return Inference(samples, table, accuracy, done and not log.faults, log, tuned)
+        self.start = find_start(self.target, self.init, self.log, self.key_start, until)
+        self.modes = self._modes(scouts)
+        direction = improper_direction(self.target, self.init, self.start.coordinates)
+        if direction:
+            self.log.coarse = False  # no precision mends it
+            self.log.faults.append(
+                f"the density does not fall off in the direction of {direction}: the posterior is "
+                "improper, and has no mean. Give these parameters a prior that is proper"
+            )
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether rounding spoils the potential, by whose changes NUTS accepts."""
+        return self.posterior is None and self.start.noise > NOISE
 
-def _good(table: Any, accuracy: float) -> bool:
-    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
+    def sampled(self) -> Inference:
+        """Tune each engine in turn, and sample with the first that serves."""
+        for engine in self._engines():
+            with self.log.timing("tuning"):
+                tuned = engine()
+            found = None if tuned is None else self._draws(tuned)
+            if found is not None:
+                return found
+        raise AssertionError("NUTS gives an answer, right or not")
 
+    def _modes(self, scouts: Future[Descents]) -> list[PyTree]:
+        """All of them where there are several."""
+        start = self.start
+        with self.log.timing("modes"):
+            found = scouts.result()
+            if not start.typical:
+                return []
+            until, chains = self.deadline.share(MODES), self.settings.num_chains
+            return all_modes(self.target, start.coordinates, found, chains, self.log, until)
 
-def _more(table: Any, accuracy: float, drawn: int) -> int:
-    """How many draws of each chain are missing: the error falls as one over their root."""
-    mcse = np.maximum(table["mcse_mean"], table["mcse_sd"]).to_numpy()
-    bias = np.maximum(table["bias_mean"], table["bias_sd"]).to_numpy()
-    room = np.maximum(accuracy - bias, 0.25 * accuracy)
-    missing = np.nan_to_num((mcse / room) ** 2, nan=np.inf) * 1.2
-    factor = float(np.clip(missing.max(), 2.0, 5.0))
-    return int(np.ceil((factor - 1.0) * drawn))
+    def _engines(self) -> Iterator[Callable[[], Tuned | None]]:
+        """What may sample it, the cheapest first."""
+        settings, large, start, modes = self.settings, self.posterior, self.start, self.modes
+        until = self.deadline.share(TUNING)
+        if large is not None and start.typical and not self.log.faults:
+            if start.smooth:
+                yield lambda: tune(
+                    large,
+                    start.coordinates,
+                    self.log,
+                    key=self.key_tune,
+                    modes=modes,
+                    accuracy=settings.accuracy,
+                    num_chains=settings.num_chains,
+                    deadline=until,
+                    progress=settings.progress,
+                    programs=self.programs,
+                )
+            if not modes and start.coordinates.dimension <= LARGEST_SECOND_ORDER:
+                yield lambda: tune_surrogate(
+                    large,
+                    start.place,
+                    self.log,
+                    self.key_surrogate,
+                    settings.num_chains,
+                    settings.progress,
+                    until,
+                )
+        yield self._nuts
 
+    def _nuts(self) -> Tuned:
+        """NUTS on all rows, which no law but one of separate modes defeats, if there is time."""
+        target = self.target
+        size = f"{target.num_data} rows" if isinstance(target, Posterior) else "no data"
+        self.log.decide("sampler", "NUTS", f"{size}, with full gradients")
+        until = self.deadline.share(TUNING)
+        coordinates, chains = self.start.coordinates, self.settings.num_chains
+        return tune_nuts(target, coordinates, self.key_nuts, chains, self.modes, until)
 
-def _joined(parts: list[Samples]) -> Samples:
-    """Rounds of the same chains as one run."""
-    if len(parts) == 1:
-        return parts[0]
-    rows = [(p.position, p.info) for p in parts]
-    position, info = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
-    return Samples(position, info, parts[-1].final_state)
+    def _draws(self, tuned: Tuned) -> Inference | None:
+        """The answer; None where the draws of a sampler on batches turn out to be wrong."""
+        settings, before = self.settings, list(self.log.faults)
+        try:
+            result = sample_rounds(
+                self.target,
+                tuned,
+                self.key_run,
+                self.log,
+                accuracy=settings.accuracy,
+                num_chains=settings.num_chains,
+                deadline=self.deadline,
+                progress=settings.progress,
+            )
+        except DivergenceError as error:
+            doubt = f"a chain diverged at step {error.step}"
+        else:
+            doubt = "" if tuned.bias is None else self._doubt(result)
+            if not doubt:
+                return result
+        self.log.faults[:] = before
+        self.log.decide("sampling", "given up", doubt)
+        return None
+
+    def _doubt(self, result: Inference) -> str:
+        """Of draws by batches, which all rows can look at."""
+        assert isinstance(self.target, Posterior)
+        samples = result.samples
+        return doubt_of_draws(
+            self.target,
+            samples.position,
+            samples.info.potential,
+            key=self.key_surrogate,
+            modes=self.modes,
+        )
