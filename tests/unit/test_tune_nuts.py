@@ -27,7 +27,7 @@ def test_a_trajectory_is_no_longer_than_its_doublings_allow(doublings):
 def test_the_coordinates_take_the_place_of_a_mass():
     plain = Coordinates(jnp.zeros(2), jnp.eye(2))
     starts = jax.random.normal(KEY, (4, 2))
-    warm = warm_up(WIDE, plain, starts, key=KEY, deadline=Deadline.never())
+    warm = warm_up(WIDE, plain, starts, key=KEY)
     # 600 draws of the last window tell an sd to 3 %; autocorrelated, they are worth some hundred.
     np.testing.assert_allclose(warm.coordinates.scales, [1.0, 100.0], rtol=0.3)
     # The negative control: without a window the scales are those of the start.

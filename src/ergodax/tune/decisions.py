@@ -15,6 +15,7 @@ from ergodax.stats.draws import component_names, flat_components
 from ergodax.stats.estimators import standard_error
 from ergodax.tune.whitening import Coordinates
 
+LARGEST_R_HAT = 1.02
 FEWEST = 4  # draws of a chain that a table needs
 COLUMNS = (
     "mean", "sd", "mcse_mean", "mcse_sd", "bias_mean", "bias_sd", "error", "ess", "r_hat",
@@ -128,6 +129,11 @@ class Inference:
         """Verdict, table and decision log."""
         table = self.table.to_string(float_format=lambda x: f"{x:.4g}", max_rows=40)
         return f"{self.verdict()}\n\n{table}\n\n{self.account}"
+
+
+def is_accurate(table: Any, accuracy: float) -> bool:
+    """Whether every error of a table is below `accuracy`, and the chains agree."""
+    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
 
 
 def error_table(samples: Samples, bias: Any = None) -> Any:

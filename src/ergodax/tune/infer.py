@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ergodax import tree
+from ergodax.cache import kept_programs
 from ergodax.checks import real_number, whole_number
 from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
@@ -48,19 +49,20 @@ def infer(
 ) -> Inference:
     """Sample a posterior with nothing to tune, until every error is below `accuracy`.
 
-    The stages, each usable alone: `ex.find_mode`; whitened coordinates
-    (`tune.round_coordinates`); a search for other modes; for data worth more than a batch, the
-    cheapest gradient estimator, batch size and step (`tune.choose_estimator`), a pilot run that
-    corrects coordinates and measures the bias of the step (`tune.tune`), then NOGIN in these
-    coordinates; for small problems and targets without data NUTS (BlackJAX's), which has no bias.
-    All rows check what the pilot drew; where they disagree, or every batch is too noisy, HMC on a
-    few rows and a polynomial of the others, with a test by all rows (`tune.tune_surrogate`), or
-    NUTS on all rows, if there is time for it. Sampling ends when, for the mean and the sd of every
-    component of the position, the Monte Carlo standard error plus the measured bias is below
-    `accuracy` posterior standard deviations and R-hat below 1.02, or when the time is up.
+    It looks for the mode, whitens there, looks around, and searches for other modes. Then it tries
+    what may sample the posterior, the cheapest first: with data worth more than a batch, NOGIN with
+    the cheapest gradient estimator, batch size and step (`tune.tune`), whose bias pilot runs
+    measure and whose draws all rows check; HMC on a few rows and a polynomial of the others, with a
+    test by all rows (`tune.tune_surrogate`); and NUTS (BlackJAX's) on all rows, which is the first
+    choice for few rows or none. Sampling ends when, for the mean and the sd of every component of
+    the position, the Monte Carlo standard error plus the measured bias is below `accuracy`
+    posterior standard deviations and R-hat below 1.02, when the time is up, or when more draws
+    would not help.
 
-    An answer is called converged only if besides this the dtype resolves the posterior and less
-    than 1 % of NUTS's trajectories diverged. Chains begin at all modes that were found, so that
+    An answer is called converged only if besides this the density has an integral, the dtype
+    resolves the posterior and less than 1 % of NUTS's trajectories diverged; those that end where
+    the density stops do no harm. Where single precision may be the cause of a fault, and the model
+    takes double, all is done again in that. Chains begin at all modes that were found, so that
     modes between which no chain moves show in R-hat; a mode that was not found does not.
 
     Args:
@@ -69,17 +71,18 @@ def infer(
         key: a key of `jax.random.key`.
         accuracy: the error that is small enough, in posterior standard deviations.
         num_chains: independent chains, at least 2.
-        max_seconds: the time for the whole; what is running is not cut short.
+        max_seconds: the time for the whole. Every stage is cut at its share of it, and half of what
+            is left after the search for modes is kept for sampling; the compilation of a program
+            and a single step or gradient are not cut.
         progress: show bars.
 
     Returns:
-        An Inference: draws, error table, decisions with their reasons. `print` it.
+        An Inference: verdict, draws, error table, decisions with their reasons. `print` it.
 
     Raises:
         TypeError: not a target, or data that are a source.
         ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
             be evaluated or is not finite at `init`.
-        DivergenceError: chains diverged however short the step.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp
@@ -95,21 +98,10 @@ def infer(
     whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
     real_number("max_seconds", max_seconds, at_least=0.0)
     deadline = Deadline.after(max_seconds)
-    check_start(target, init)
     settings = _Settings(accuracy, num_chains, deadline, progress)
-    inference = _Inferring(target, init, settings, key)
-    inference.begin()
-    single = tree.result_dtype(tree.freeze(init)).itemsize < 8 and not jax.config.jax_enable_x64
-    if not (single and (inference.log.coarse or inference.is_noisy)):
-        result = inference.sampled()
-        if not (single and inference.log.coarse and deadline.left() > ANEW * max_seconds):
-            return result
-    with jax.enable_x64(True):
-        double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
-        inference = _Inferring(target, tree.thaw(double), settings, key)
-        inference.log.decide("precision", "double", "single is too coarse for this posterior")
-        inference.begin()
-        return inference.sampled()
+    with kept_programs():
+        check_start(target, init)
+        return _answer(target, init, key, settings, max_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +112,40 @@ class _Settings:
     num_chains: int
     deadline: Deadline
     progress: bool
+
+
+def _answer(
+    target: AbstractTarget, init: PyTree, key: Any, settings: _Settings, max_seconds: float
+) -> Inference:
+    """In the precision of `init`; where that is too coarse and there is time, in double."""
+    deadline = settings.deadline
+    inference = _Inferring(target, init, settings, key)
+    inference.begin()
+    single = tree.result_dtype(tree.freeze(init)).itemsize < 8 and not jax.config.jax_enable_x64
+    if not (single and (inference.log.coarse or inference.is_noisy)):
+        result = inference.sampled()
+        if not (single and inference.log.coarse and deadline.left() > ANEW * max_seconds):
+            return result
+    else:
+        result = None
+    with jax.enable_x64(True):
+        double = _in_double(target, init)
+        if double is not None:
+            inference = _Inferring(target, double, settings, key)
+            inference.log.decide("precision", "double", "single is too coarse for this posterior")
+            inference.begin()
+            return inference.sampled()
+    return result or inference.sampled()
+
+
+def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
+    """The start in double precision, if the model takes it."""
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
+    try:
+        check_start(target, tree.thaw(double))
+    except Exception:  # the model's own, which is written for single precision
+        return None
+    return tree.thaw(double)
 
 
 class _Inferring:

@@ -172,7 +172,7 @@ def warm_up(
     starts: Float[Array, "chains d"],
     *,
     key: PRNGKeyArray,
-    deadline: Deadline,
+    deadline: Deadline | None = None,
     doublings: int = MOST_DOUBLINGS,
 ) -> Warm:
     """Find the step, and coordinates whose scale is 1, as `tune_nuts` describes.
@@ -182,9 +182,10 @@ def warm_up(
         coordinates: the first ones.
         starts: u of each chain.
         key: a key of `jax.random.key`.
-        deadline: at which it ends.
+        deadline: at which it ends; by default never.
         doublings: of a trajectory, at most.
     """
+    deadline = deadline or Deadline.never()
     chains = _Chains(target, coordinates, starts, doublings, deadline)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
     chains.run(SETTLING, next(keys))

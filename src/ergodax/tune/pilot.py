@@ -34,6 +34,7 @@ from ergodax.tune.whitening import Coordinates, posterior_in
 POINTS = 16
 WHITENED = 0.75, 1.33  # sds of pilot draws between which coordinates need no correction
 ATTEMPTS = 6
+LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
 SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
 
@@ -79,7 +80,7 @@ def tune(
     for key_run in keys:
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
         moved, plan = _planned(posterior, search.coordinates, rows, places, search.longest)
-        if plan.name == "FullGradient":
+        if plan.name == "FullGradient" or plan.costs[plan.name] > LEAPFROGS * posterior.num_data:
             log.decide("batches", "none", f"each is too noisy: {_costs_text(plan)}")
             return None
         search.coordinates = moved
@@ -99,8 +100,10 @@ def tune(
     doubt = doubt_of_draws(
         posterior, drawn.position["coarse"], drawn.info.potential, key=key_points, modes=modes
     )
-    if doubt or not (good or late):
-        log.decide("batches", "none", doubt or "the bias of every step that was tried is too large")
+    if not doubt and not good and search.best[2].worst(coarse=True) > accuracy:
+        doubt = "the bias of every step that was tried is too large"
+    if doubt:
+        log.decide("batches", "none", doubt)
         return None
     programs.wait_for_sampling(search.best[-1])
     tuned = _tuned(*search.best, log, key_starts, num_chains)

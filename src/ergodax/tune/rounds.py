@@ -11,7 +11,7 @@ from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.budget import Deadline
-from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
+from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table, is_accurate
 from ergodax.tune.doubts import stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.nuts import Nuts
@@ -21,7 +21,6 @@ DRAWS = 1_000  # of the first round, all chains together
 AT_LEAST = 500  # of each chain
 LEAST = 0.1  # of the draws so far, that a round has at least
 NUMBERS = 2**28  # that the draws may have, all chains together
-LARGEST_R_HAT = 1.02
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 FEWEST = 8  # draws of a chain that tell anything
 GRACE = 1.0  # seconds for the first draws where the time is up already
@@ -118,10 +117,7 @@ class _Rounds:
             self.samples = _joined(self.parts)
             self.table = error_table(self.samples, self.tuned.bias)
         self.r_hats.append(float(self.table["r_hat"].max()))
-        self.good = bool(
-            (self.table["error"] < self.accuracy).all()
-            and (self.table["r_hat"] < LARGEST_R_HAT).all()
-        )
+        self.good = is_accurate(self.table, self.accuracy)
         self.faults = []
         if self.samples.num_draws < FEWEST:
             self.faults.append(
