@@ -1,7 +1,7 @@
 """Inference without hyperparameters: choose, check, run until the error is small enough."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,10 +23,10 @@ from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import split_key
 from ergodax.tune.modes import Descents, all_modes, scout
-from ergodax.tune.nuts import tune_nuts
+from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
-from ergodax.tune.start import check_start, find_start
+from ergodax.tune.start import FEW_ROWS, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -117,25 +117,31 @@ class _Settings:
 def _answer(
     target: AbstractTarget, init: PyTree, key: Any, settings: _Settings, max_seconds: float
 ) -> Inference:
-    """In the precision of `init`; where that is too coarse and there is time, in double."""
-    deadline = settings.deadline
+    """The first; where it is too coarse, a second with shorter steps, in double precision."""
     inference = _Inferring(target, init, settings, key)
     inference.begin()
-    single = tree.result_dtype(tree.freeze(init)).itemsize < 8 and not jax.config.jax_enable_x64
-    if not (single and (inference.log.coarse or inference.is_noisy)):
+    result = None
+    if not (inference.log.coarse or inference.is_noisy):
         result = inference.sampled()
-        if not (single and inference.log.coarse and deadline.left() > ANEW * max_seconds):
+        if not (inference.log.coarse and settings.deadline.left() > ANEW * max_seconds):
             return result
-    else:
-        result = None
+    if jax.config.jax_enable_x64 or tree.result_dtype(tree.freeze(init)).itemsize == 8:
+        return _again(target, init, settings, key, "with shorter steps")
     with jax.enable_x64(True):
         double = _in_double(target, init)
         if double is not None:
-            inference = _Inferring(target, double, settings, key)
-            inference.log.decide("precision", "double", "single is too coarse for this posterior")
-            inference.begin()
-            return inference.sampled()
+            return _again(target, double, settings, key, "in double precision")
     return result or inference.sampled()
+
+
+def _again(
+    target: AbstractTarget, init: PyTree, settings: _Settings, key: Any, how: str
+) -> Inference:
+    """A second inference after one that went wrong."""
+    inference = _Inferring(target, init, settings, key, careful=True)
+    inference.log.decide("anew", how, "the first attempt was too coarse for this posterior")
+    inference.begin()
+    return inference.sampled()
 
 
 def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
@@ -151,8 +157,16 @@ def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
 class _Inferring:
     """The stages of one inference, in the precision of its start."""
 
-    def __init__(self, target: AbstractTarget, init: PyTree, settings: _Settings, key: Any) -> None:
-        self.target, self.init, self.settings = target, init, settings
+    def __init__(
+        self,
+        target: AbstractTarget,
+        init: PyTree,
+        settings: _Settings,
+        key: Any,
+        *,
+        careful: bool = False,
+    ) -> None:
+        self.target, self.init, self.settings, self.careful = target, init, settings, careful
         self.log, self.deadline = DecisionLog(), settings.deadline
         keys = split_key(key, 6)
         self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
@@ -205,44 +219,60 @@ class _Inferring:
             until, chains = self.deadline.share(MODES), self.settings.num_chains
             return all_modes(self.target, start.coordinates, found, chains, self.log, until)
 
-    def _engines(self) -> Iterator[Callable[[], Tuned | None]]:
-        """What may sample it, the cheapest first."""
-        settings, large, start, modes = self.settings, self.posterior, self.start, self.modes
-        until = self.deadline.share(TUNING)
-        if large is not None and start.typical and not self.log.faults:
-            if start.smooth:
-                yield lambda: tune(
-                    large,
-                    start.coordinates,
-                    self.log,
-                    key=self.key_tune,
-                    modes=modes,
-                    accuracy=settings.accuracy,
-                    num_chains=settings.num_chains,
-                    deadline=until,
-                    progress=settings.progress,
-                    programs=self.programs,
-                )
-            if not modes and start.coordinates.dimension <= LARGEST_SECOND_ORDER:
-                yield lambda: tune_surrogate(
-                    large,
-                    start.place,
-                    self.log,
-                    self.key_surrogate,
-                    settings.num_chains,
-                    settings.progress,
-                    until,
-                )
-        yield self._nuts
+    def _engines(self) -> list[Callable[[], Tuned | None]]:
+        """What may sample it, the most promising first. NUTS needs no second best."""
+        start, chains = self.start, self.settings.num_chains
+        if self.posterior is None or not start.typical or self.log.faults:
+            return [self._nuts]
+        engines = [self._batches] if start.smooth else []
+        small = start.coordinates.dimension <= LARGEST_SECOND_ORDER and not self.modes
+        seconds = warm_up_seconds(self.target, start.coordinates, chains)
+        if small and seconds > TUNING * self.deadline.left():
+            engines.insert(0 if start.virial > FEW_ROWS else 1, self._surrogate)
+        return [*engines, self._nuts]
+
+    def _batches(self) -> Tuned | None:
+        """NOGIN."""
+        assert self.posterior is not None
+        return tune(
+            self.posterior,
+            self.start.coordinates,
+            self.log,
+            key=self.key_tune,
+            modes=self.modes,
+            accuracy=self.settings.accuracy,
+            num_chains=self.settings.num_chains,
+            deadline=self.deadline.share(TUNING),
+            progress=self.settings.progress,
+            programs=self.programs,
+        )
+
+    def _surrogate(self) -> Tuned | None:
+        """HMC on a few rows and a polynomial of the others."""
+        assert self.posterior is not None
+        return tune_surrogate(
+            self.posterior,
+            self.start.place,
+            self.log,
+            self.key_surrogate,
+            num_chains=self.settings.num_chains,
+            progress=self.settings.progress,
+            deadline=self.deadline.share(TUNING),
+        )
 
     def _nuts(self) -> Tuned:
         """NUTS on all rows, which no law but one of separate modes defeats, if there is time."""
-        target = self.target
-        size = f"{target.num_data} rows" if isinstance(target, Posterior) else "no data"
-        self.log.decide("sampler", "NUTS", f"{size}, with full gradients")
-        until = self.deadline.share(TUNING)
-        coordinates, chains = self.start.coordinates, self.settings.num_chains
-        return tune_nuts(target, coordinates, self.key_nuts, chains, self.modes, until)
+        rows = f"{self.target.num_data} rows" if isinstance(self.target, Posterior) else "no data"
+        self.log.decide("sampler", "NUTS", f"{rows}, with full gradients")
+        return tune_nuts(
+            self.target,
+            self.start.coordinates,
+            self.key_nuts,
+            self.settings.num_chains,
+            self.modes,
+            self.deadline.share(TUNING),
+            CAREFUL if self.careful else ACCEPTANCE,
+        )
 
     def _draws(self, tuned: Tuned) -> Inference | None:
         """The answer; None where the draws of a sampler on batches turn out to be wrong."""

@@ -30,6 +30,7 @@ LAST = 60  # with the step alone adapted
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
 ACCEPTANCE = 0.8
+CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
 SHORTER = 0.25  # of a first step that is hardly ever accepted
 HARDLY = 0.2
@@ -104,6 +105,7 @@ def tune_nuts(
     num_chains: int,
     modes: Sequence[PyTree] = (),
     deadline: Deadline | None = None,
+    acceptance: float = ACCEPTANCE,
 ) -> Tuned:
     """Warm NUTS up from dispersed starts at each of several modes.
 
@@ -119,6 +121,7 @@ def tune_nuts(
         num_chains: chains.
         modes: positions of all of them where there are several.
         deadline: at which it ends, whatever the kernel is then; by default none.
+        acceptance: that the step is adapted to.
     """
     deadline = deadline or Deadline.never()
     key_start, key_run = split_key(key, 2)
@@ -130,7 +133,15 @@ def tune_nuts(
     seconds = num_chains * seconds_of_gradient(target, coordinates.centre)
     most = int(np.log2(max(SHARE * deadline.left() / seconds, 1.0)))
     doublings = int(np.clip(most, FEWEST_DOUBLINGS, MOST_DOUBLINGS))
-    warm = warm_up(target, coordinates, starts, key=key_run, deadline=deadline, doublings=doublings)
+    warm = warm_up(
+        target,
+        coordinates,
+        starts,
+        key=key_run,
+        deadline=deadline,
+        doublings=doublings,
+        acceptance=acceptance,
+    )
     # The long steps of the warm-up may have brought all chains into one of several modes.
     if modes:
         places = at_modes(centres, warm.coordinates, modes)
@@ -154,8 +165,8 @@ def _inside(
 
 def warm_up_seconds(target: AbstractTarget, coordinates: Coordinates, num_chains: int) -> float:
     """How long a warm-up of NUTS mostly takes, its compilation apart."""
-    steps = SETTLING + sum(WINDOWS) + LAST
-    return steps * TRAJECTORY * num_chains * seconds_of_gradient(target, coordinates.centre)
+    leapfrogs = TRAJECTORY * (SETTLING + sum(WINDOWS) + LAST)
+    return leapfrogs * num_chains * seconds_of_gradient(target, coordinates.centre)
 
 
 class Warm(NamedTuple):
@@ -174,6 +185,7 @@ def warm_up(
     key: PRNGKeyArray,
     deadline: Deadline | None = None,
     doublings: int = MOST_DOUBLINGS,
+    acceptance: float = ACCEPTANCE,
 ) -> Warm:
     """Find the step, and coordinates whose scale is 1, as `tune_nuts` describes.
 
@@ -184,9 +196,10 @@ def warm_up(
         key: a key of `jax.random.key`.
         deadline: at which it ends; by default never.
         doublings: of a trajectory, at most.
+        acceptance: that the step is adapted to.
     """
     deadline = deadline or Deadline.never()
-    chains = _Chains(target, coordinates, starts, doublings, deadline)
+    chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
     chains.run(SETTLING, next(keys))
     for window in WINDOWS:
@@ -194,7 +207,9 @@ def warm_up(
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)
     chains.run(LAST, next(keys))
-    step = turning_step(chains.step, coordinates.dimension)
+    step = chains.step
+    if acceptance == ACCEPTANCE:
+        step = turning_step(step, coordinates.dimension)
     return Warm(chains.kernel(step), chains.coordinates, chains.ends)
 
 
@@ -208,9 +223,10 @@ class _Chains:
         starts: Float[Array, "chains d"],
         doublings: int,
         deadline: Deadline,
+        acceptance: float,
     ) -> None:
         self.target, self.coordinates, self.ends = target, coordinates, starts
-        self.doublings, self.deadline = doublings, deadline
+        self.doublings, self.deadline, self.acceptance = doublings, deadline, acceptance
         self.step, self.found = 1.0, False  # the scale of the coordinates, if they are right
 
     def kernel(self, step: float) -> Nuts:
@@ -225,7 +241,7 @@ class _Chains:
             if self.deadline.over:
                 break
             samples = self._block(key_block)
-            off = _acceptance(samples) - ACCEPTANCE
+            off = _acceptance(samples) - self.acceptance
             self.step *= float(np.exp(GAIN * off / np.sqrt(1.0 + number)))
             parts.append(self.coordinates.of_chains(samples.position))
             logs.append(np.log(self.step))

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
@@ -23,7 +23,7 @@ LEAST = 0.1  # of the draws so far, that a round has at least
 NUMBERS = 2**28  # that the draws may have, all chains together
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 FEWEST = 8  # draws of a chain that tell anything
-GRACE = 1.0  # seconds for the first draws where the time is up already
+GRACE = 2.0  # seconds for the first draws where the time is up already
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
 APART, FALLS = 1.2, 0.5
 
@@ -97,19 +97,27 @@ class _Rounds:
         else:
             early = -(-self.tuned.burn_in // thin)  # draws that are left out
         with self.log.timing("sampling"):
-            part = sample(
-                self.tuned.kernel,
-                positions=positions,
-                num_steps=(early + count) * thin,
-                key=key,
-                num_chains=self.num_chains,
-                thin=thin,
-                collect=self.tuned.coordinates.position,
-                progress=self.progress,
-                max_seconds=max(self.deadline.left(), 0.0 if self.parts else GRACE),
-            )
-        self.late = part.num_draws < early + count
+            part = self._sample(positions, early + count, key, self.deadline.left())
+            self.late = part.num_draws < early + count
+            if self.late and not self.parts and part.num_draws < AT_LEAST:
+                # Most of it was compilation; a few draws say more than none.
+                begin, more = part.final_state.position, AT_LEAST - part.num_draws
+                key = jax.random.fold_in(key, 1)
+                part = _joined([part, self._sample(begin, more, key, GRACE)])
         self.parts.append(part.without(min(early, max(0, part.num_draws - FEWEST))))
+
+    def _sample(self, positions: PyTree, draws: int, key: PRNGKeyArray, seconds: float) -> Samples:
+        return sample(
+            self.tuned.kernel,
+            positions=positions,
+            num_steps=draws * self.tuned.thin,
+            key=key,
+            num_chains=self.num_chains,
+            thin=self.tuned.thin,
+            collect=self.tuned.coordinates.position,
+            progress=self.progress,
+            max_seconds=seconds,
+        )
 
     def look(self, key: PRNGKeyArray) -> None:
         """Measure the errors, and note what more draws would not mend."""

@@ -37,6 +37,7 @@ COARSEST = 0.1  # the rounding of a component, in its sds
 # Of the look around the mode:
 PLACES = 16
 NUDGE = 1e-3  # of a draw
+FEW_ROWS = 10.0  # mean of u dU/du, from which the curvature at the mode misses some row's
 RISE = 20.0, 2.0  # in potential above the mode, and for each dimension, that is still the posterior
 
 
@@ -48,6 +49,7 @@ class Start(NamedTuple):
     smooth: bool  # whether the density is positive everywhere around
     typical: bool  # whether draws from the coordinates' normal law are about as likely as they say
     noise: float = 0.0  # of the potential, by rounding
+    virial: float = 1.0  # the largest mean of u dU/du of a component, 1 for a normal law
 
 
 def check_start(target: AbstractTarget, init: PyTree) -> None:
@@ -111,6 +113,8 @@ def _tell(log: DecisionLog, mode: Minimum, start: Start, at_mode: bool) -> None:
     around = "typical draws lie around it" if start.typical else "typical draws lie elsewhere"
     if not start.smooth:
         around += "; the density stops at an edge near it"
+    if start.typical and start.virial > FEW_ROWS:
+        around += "; a few rows decide, as it seems"
     log.decide(
         "start", found if at_mode else "init", f"{mode.evaluations} gradients of all rows; {around}"
     )
@@ -169,7 +173,10 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
     nudged, _ = potentials((1.0 + NUDGE) * draws)
     changes = nudged - values[: len(draws)] - NUDGE * np.sum(slopes[: len(draws)] * draws, axis=1)
     noise = float(np.nanmedian(np.abs(changes))) if typical else 0.0
-    return start._replace(smooth=bool(finite.all()), typical=typical, noise=noise)
+    virial = np.max(np.mean(np.concatenate([draws, -draws])[finite] * slopes[finite], axis=0))
+    return start._replace(
+        smooth=bool(finite.all()), typical=typical, noise=noise, virial=float(virial)
+    )
 
 
 def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray, deadline: Deadline) -> Minimum:

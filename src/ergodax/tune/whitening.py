@@ -107,7 +107,10 @@ class Coordinates(eqx.Module):
     def of_rows(self, positions: PyTree) -> Float[np.ndarray, "rows d"]:
         """The u of positions along a leading axis, on the host, in double precision."""
         leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(tree.freeze(positions))]
-        flat = np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
+        sizes = [int(np.prod(x.shape[1:])) for x in leaves]
+        flat = np.concatenate(
+            [x.reshape(len(x), size) for x, size in zip(leaves, sizes, strict=True)], axis=1
+        )
         offsets = flat - flattened(self.centre)
         basis = np.asarray(self.basis, np.float64)
         if basis.ndim == 2:
