@@ -5,8 +5,8 @@ compiles without holding Python's lock.
 """
 
 import contextlib
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import equinox as eqx
@@ -39,6 +39,9 @@ SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it
 FEW = 4  # draws of a run that is made for its programs only
 
 
+_RUNNING: set[Future[Any]] = set()
+
+
 def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
     """Begin a thread-safe function(*args) in a thread, under the caller's settings of JAX."""
     settings = (
@@ -58,7 +61,26 @@ def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
     pool = ThreadPoolExecutor(1)
     future = pool.submit(run)
     pool.shutdown(wait=False)  # no more work; the thread ends with this one
+    _RUNNING.add(future)
+    future.add_done_callback(_RUNNING.discard)
     return future
+
+
+@contextlib.contextmanager
+def double_precision() -> Generator[None]:
+    """While active, JAX computes in double precision where it is told to.
+
+    JAX 0.12 keeps what it has traced of an index by a NumPy array in one precision, and fails with
+    it in the other. So what it keeps is thrown away at both ends, and no thread may be tracing.
+    """
+    wait(list(_RUNNING))
+    jax.clear_caches()
+    try:
+        with jax.enable_x64(True):
+            yield
+            wait(list(_RUNNING))
+    finally:
+        jax.clear_caches()
 
 
 def relaxation(step_size: float) -> int:

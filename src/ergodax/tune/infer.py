@@ -16,12 +16,12 @@ from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
-from ergodax.tune.background import Programs, in_background
+from ergodax.tune.background import Programs, double_precision, in_background
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
-from ergodax.tune.host import double_precision, split_key
+from ergodax.tune.host import split_key
 from ergodax.tune.modes import Descents, all_modes, scout
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
