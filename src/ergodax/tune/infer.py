@@ -1,6 +1,8 @@
 """Inference without hyperparameters: choose, check, run until the error is small enough."""
 
+import contextlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,11 +13,14 @@ from ergodax.checks import real_number, whole_number
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.gradient.batches import check_resident
+from ergodax.kernel import check_key
+from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, in_background
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
 from ergodax.tune.host import split_key
+from ergodax.tune.kept import Kept
 from ergodax.tune.modes import all_modes, check_start, scout, starting_coordinates
 from ergodax.tune.nuts import Nuts, tune_nuts
 from ergodax.tune.pilot import tune
@@ -39,6 +44,7 @@ def infer(
     num_chains: int = 4,
     max_seconds: float = 600.0,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Inference:
     """Sample a posterior with nothing to tune, until every error is below `accuracy`.
 
@@ -57,6 +63,11 @@ def infer(
     than 1 % of NUTS's trajectories diverged. Chains begin at all modes that were found, so that
     modes between which no chain moves show in R-hat; a mode that was not found does not.
 
+    With a checkpoint the decisions of the tuning are kept, and the draws as they come. The same
+    call with `resume=True` then goes on where it was: after a kill during the sampling it has the
+    same draws and verdict, to the bit; after one during the tuning it begins again; a finished
+    inference is returned as it was, or goes on if it ended for want of time and now has more.
+
     Args:
         target: a Posterior, or a target without data.
         init: where to begin, any tree of floating-point arrays.
@@ -65,6 +76,7 @@ def infer(
         num_chains: independent chains, at least 2.
         max_seconds: the time for the whole; what is running is not cut short.
         progress: show bars.
+        checkpoint: an `ex.Checkpoint` with a folder, where the inference is kept on disk.
 
     Returns:
         An Inference: draws, error table, decisions with their reasons. `print` it.
@@ -74,6 +86,11 @@ def infer(
         ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
             be evaluated or is not finite at `init`.
         DivergenceError: chains diverged however short the step.
+        CheckpointError: the folder has an inference already and `resume` is False, or it is of
+            another model, data, key or other arguments, or damaged; or another process is writing
+            to it.
+        StorageError: the disk is full or can't be written.
+        Interrupted: it was asked to stop while it sampled.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp
@@ -88,10 +105,34 @@ def infer(
     real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
     whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
     real_number("max_seconds", max_seconds, at_least=0.0)
-    log, deadline = DecisionLog(), time.perf_counter() + max_seconds
-    key_scale, key_modes, key_tune, key_run = split_key(key, 4)
-    # The start, and what is compiled and looked for in the background from now on.
+    key, began = check_key(key), time.perf_counter()
     check_start(target, init)
+    with contextlib.closing(
+        Kept(checkpoint, target, init, key, max_seconds, accuracy=accuracy, num_chains=num_chains)
+    ) as kept:
+        log, deadline = kept.log, began + max_seconds - kept.seconds
+        *keys, key_run = split_key(key, 4)
+        settings = accuracy, num_chains, deadline, progress
+        tuned = kept.tuned
+        if tuned is None:
+            tuned = kept.keep(_choose_sampler(target, init, keys, log, *settings))
+        # Draws, until the errors are small enough.
+        return _sample_rounds(tuned, key_run, log, *settings, kept)
+
+
+def _choose_sampler(
+    target: AbstractTarget,
+    init: PyTree,
+    keys: Sequence[Array],
+    log: DecisionLog,
+    accuracy: float,
+    num_chains: int,
+    deadline: float,
+    progress: bool,
+) -> Tuned:
+    """The mode, coordinates about it, and a sampler that is tuned there."""
+    key_scale, key_modes, key_tune = keys
+    # What is compiled and looked for in the background from now on.
     large = target if isinstance(target, Posterior) and target.num_data > SMALL else None
     programs = Programs(num_chains)
     if large is not None:
@@ -121,8 +162,7 @@ def infer(
             size = target.num_data if isinstance(target, Posterior) else "no"
             log.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
             tuned = tune_nuts(target, coordinates, key_tune, num_chains, modes)
-    # Draws, until the errors are small enough.
-    return _sample_rounds(tuned, key_run, log, accuracy, num_chains, deadline, progress)
+    return tuned
 
 
 def _sample_rounds(
@@ -133,6 +173,7 @@ def _sample_rounds(
     num_chains: int,
     deadline: float,
     progress: bool,
+    kept: Kept,
 ) -> Inference:
     """Draw, look at the errors, draw more."""
     parts: list[Samples] = []
@@ -140,6 +181,7 @@ def _sample_rounds(
     early = -(-tuned.burn_in // tuned.thin)  # draws that are left out
     keys = iter(split_key(key, ROUNDS))
     while True:
+        count, checkpoint = kept.round(len(parts), count)
         begin = time.perf_counter()
         with log.timing("sampling"):
             part = sample(
@@ -151,6 +193,7 @@ def _sample_rounds(
                 thin=tuned.thin,
                 collect=tuned.coordinates.position,
                 progress=progress,
+                checkpoint=checkpoint,
             )
         parts.append(part.without(early))
         with log.timing("diagnostics"):
@@ -162,8 +205,10 @@ def _sample_rounds(
         room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
         time_left = int(pace * (deadline - time.perf_counter()))
         count = min(_more(table, accuracy, samples.num_draws), room, time_left)
-        if done or biased or count < LEAST * samples.num_draws or len(parts) == ROUNDS:
-            break  # more draws do not take a bias away, and so few would not help
+        # More draws do not take a bias away, and so few would not help.
+        enough = done or biased or count < LEAST * samples.num_draws or len(parts) == ROUNDS
+        if kept.ends(len(parts), bool(enough)):
+            break
         positions, early = part.final_state.position, 0
     draws = f"{samples.num_draws} draws of each of {num_chains} chains"
     log.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
