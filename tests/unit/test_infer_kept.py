@@ -58,6 +58,11 @@ def linear():
     return eqx.nn.Linear(2, 1, key=jax.random.key(0))
 
 
+def network():
+    module = eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0))
+    return ex.network.posterior(module, (ROWS, ROWS[:, 0]), ex.network.likelihoods.Gaussian(0.5))
+
+
 TARGETS: dict[str, Any] = {
     "rows": (posterior, lambda: jnp.zeros(2, jnp.float32)),
     "pairs": (of_pairs, lambda: Pair(jnp.float32(0.0), jnp.float32(0.0))),
@@ -68,6 +73,7 @@ TARGETS: dict[str, Any] = {
         lambda: ex.targets.gaussian(jnp.zeros(2), jnp.eye(2)), lambda: jnp.zeros(2)
     ),
     "a module": (lambda: Bowl(jnp.float32(2.0)), linear),
+    "a network": (network, lambda: network().start),
 }  # fmt: skip
 
 
