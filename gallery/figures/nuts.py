@@ -25,7 +25,7 @@ ROWS = 1000  # different ones
 SIZES = (1000, 3000, 10_000, 30_000, 100_000)  # N
 CHAINS, BATCH_SIZE = 4, 50  # of SGLD
 STEPS, BURN_IN = 4000, 500
-WARM_UP, TRAJECTORIES = 200, 250  # of NUTS
+TRAJECTORIES = 250  # of NUTS
 PRIOR_VARIANCE, POINTS = 25.0, 16
 SGLD, NOGIN, NUTS = "SGLD", "NOGIN", "NUTS"
 SHOWN = 400  # draws of each in a picture
@@ -214,9 +214,10 @@ def _by_nogin(num_data: int, seed: int) -> Run:
 @functools.lru_cache(maxsize=64)
 def _by_nuts(num_data: int, seed: int) -> Run:
     key_warm, key = jax.random.split(jax.random.key(seed))
-    coordinates, target = _round(num_data)
+    coordinates, _ = _round(num_data)
     starts = jnp.zeros((CHAINS, 2))
-    kernel, starts = tune.warm_up(target, starts, WARM_UP, key=key_warm, dense=False)
+    target = posterior(num_data)
+    kernel, coordinates, starts = tune.warm_up(target, coordinates, starts, key=key_warm)
     samples = ex.sample(
         kernel, positions=starts, num_steps=TRAJECTORIES, num_chains=CHAINS,
         collect=coordinates.position, key=key, progress=False,

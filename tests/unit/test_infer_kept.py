@@ -14,7 +14,7 @@ import pytest
 import ergodax as ex
 from ergodax.persist import checkpoint, fingerprint
 from ergodax.target.base import AbstractTarget
-from ergodax.tune.decisions import Tuned
+from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.kept import FILE, Kept, Places
 from ergodax.tune.nuts import Nuts
 from ergodax.tune.whitening import Coordinates, LowRank, in_coordinates
@@ -79,16 +79,20 @@ TARGETS: dict[str, Any] = {
 
 def tuned(target, init, sampler="NUTS") -> Tuned:
     """As tuning would have it, without its work."""
+    dtype = jnp.result_type(jax.tree.leaves(init)[0])
     d = sum(np.size(x) for x in jax.tree.leaves(init))
-    basis = 1.0 + jnp.arange(d, dtype=jnp.float32) / d
-    thin = (jnp.zeros((d, 1), jnp.float32),) * 3
-    coordinates = Coordinates(init, basis, LowRank(*thin))
+    basis = 1.0 + jnp.arange(d, dtype=dtype) / d
+    thin = (jnp.zeros((d, 1), dtype),) * 3
+    centre = ex.tree.thaw(ex.tree.freeze(init))  # on the device
+    coordinates = Coordinates(centre, basis, LowRank(*thin))
     inner = in_coordinates(target, coordinates)
     if sampler == "NUTS":
-        kernel = Nuts(inner, jnp.float32(0.3), jnp.ones(d, jnp.float32))
+        kernel = Nuts(inner, jnp.asarray(0.3, dtype))
+    elif sampler == "too long":
+        kernel = ex.langevin(ex.FullGradient(inner), 100.0)
     else:
         kernel = ex.hmc(inner, 0.07, num_leapfrog_steps=3)  # of the 50 rows
-    starts = 0.1 * jax.random.normal(jax.random.key(1), (3, d), jnp.float32)
+    starts = 0.1 * jax.random.normal(jax.random.key(1), (3, d), dtype)
     return Tuned(kernel, coordinates, starts, None, 2, 4)
 
 
@@ -133,18 +137,21 @@ class Killed(BaseException):
 def infer(monkeypatch, tmp_path):
     """`infer` on a folder with a given tuning, which it may ask for `tunings` times."""
 
-    def run(*, tunings=1, writes=None, every=60.0, **changed):
+    def run(*, tunings=1, writes=None, every=60.0, samplers=("HMC",), **changed):
         target = changed.pop("target", None) or posterior()
         init = changed.pop("init", jnp.zeros(2, jnp.float32))
         left = [None] * tunings
 
-        def choose(target, init, keys, log, *_):
+        def engines(self):
             assert left, "it is tuned again"
             left.pop()
-            log.decide("sampler", "HMC", "a test")
-            return tuned(target, init, "HMC")
+            self.log.decide("sampler", "HMC", "a test")
+            return [lambda s=s: tuned(self.target, self.init, s) for s in samplers]
 
-        monkeypatch.setattr(inference, "_choose_sampler", choose)
+        begin = changed.pop("begin", lambda self: None)
+        monkeypatch.setattr(inference._Inferring, "begin", begin)
+        monkeypatch.setattr(inference._Inferring, "is_noisy", False)
+        monkeypatch.setattr(inference._Inferring, "_engines", engines)
         if writes is not None:
             die_after(monkeypatch, writes)
         options = {"key": KEY, "accuracy": 0.03, "num_chains": 3, "progress": False}
@@ -195,6 +202,36 @@ def test_killed_in_sampling_it_goes_on_to_the_same_bits(infer):
     assert resumed.account.seconds.keys() == whole.account.seconds.keys()
     again = infer(tunings=0)  # of what has come to its end
     same(again, whole)
+
+
+def test_a_sampler_that_does_not_serve_is_given_up_again(infer):
+    """Killed in the sampling with the first, it begins again; with the second, it goes on."""
+    both = {"samplers": ("too long", "HMC")}
+    whole = infer(checkpoint=None, **both)
+    assert "given up" in str(whole.account) and whole.converged
+    with pytest.raises(Killed):
+        infer(writes=0, **both)
+    with pytest.raises(Killed):
+        infer(writes=2, **both)
+    resumed = infer(tunings=0, **both)
+    same(resumed, whole)
+
+
+def test_a_second_attempt_goes_on(infer, monkeypatch):
+    """Of the first, which was too coarse, nothing is left."""
+    begin = inference._Inferring.begin
+
+    def coarse(self):
+        self.log.coarse = not self.careful
+
+    options = {"begin": coarse, "target": ex.Target(lambda w: 25.0 * jnp.sum(w**2))}
+    whole = infer(checkpoint=None, **options)
+    assert "in double precision" in str(whole.account)
+    assert whole.samples.position.dtype == np.float64
+    with pytest.raises(Killed):
+        infer(writes=1, **options)
+    same(infer(tunings=0, **options), whole)
+    assert inference._Inferring.begin is begin
 
 
 def test_killed_in_tuning_it_begins_again(infer, tmp_path):
@@ -284,7 +321,7 @@ def test_the_bias_that_was_measured_is_kept(tmp_path):
     full = dataclasses.replace(tuned(target, init), bias=report)
     for given in (None, ex.Checkpoint(tmp_path / "run")):
         kept = Kept(given, target, init, KEY, 600.0)
-        found = kept.keep(full).bias
+        found = kept.keep(full, DecisionLog()).bias
         kept.close()
         assert found is not None and found.table.equals(report.table)
         assert str(found) == str(report)

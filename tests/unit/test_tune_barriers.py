@@ -80,7 +80,7 @@ def bent(p):
 
 @pytest.mark.slow
 def test_a_search_in_a_bent_valley_goes_on(monkeypatch):
-    without(monkeypatch, "ITERATIONS", 10)  # too few to come to its end
+    without(monkeypatch, "ITERATIONS", (10,))  # too few to come to its end
     target = ex.Target(bent)
     assert found(target, (0.7, 0.01)) == []
     without(monkeypatch, "FURTHER", 0)
@@ -96,6 +96,6 @@ def bent_wells(p):
 @pytest.mark.slow
 @pytest.mark.parametrize("iterations", [10, 100])
 def test_the_other_end_of_a_bent_valley_is_still_a_mode(iterations, monkeypatch):
-    without(monkeypatch, "ITERATIONS", iterations)
+    without(monkeypatch, "ITERATIONS", (iterations,))
     (u,) = found(ex.Target(bent_wells), (0.4, 0.01), (4.0, 1.6))
     np.testing.assert_allclose(u, [-20.0, 0.0], atol=0.5)

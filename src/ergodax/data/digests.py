@@ -2,7 +2,7 @@
 
 A digest is remembered by the file's device and inode, its size and the time of its last change, in
 `digests.json` of the user's cache folder, so that a run that is resumed need not read its data
-again. ERGODAX_CACHE names another folder for it.
+again.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import PyTree
+
+from ergodax.cache import cache_folder
 
 PIECE = 2**24  # bytes that a thread reads and digests at a time
 THREADS = 8  # at most
@@ -81,8 +83,7 @@ def _of_file(path: Path, size: int) -> str:
 
 
 def _file() -> Path:
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("ERGODAX_CACHE") or Path(folder) / "ergodax") / "digests.json"
+    return cache_folder() / "digests.json"
 
 
 def _remembered() -> dict[str, str]:

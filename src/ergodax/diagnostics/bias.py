@@ -20,6 +20,8 @@ from ergodax.stats.draws import flat_components
 from ergodax.stats.estimators import standard_error
 from ergodax.stats.summary import summarise
 
+FEWEST = 20  # draws of a run that is cut short, of which a bias can be told
+
 
 @dataclasses.dataclass(frozen=True)
 class BiasReport:
@@ -87,6 +89,7 @@ def bias(
     thin: int = 1,
     couple: bool = True,
     progress: bool = True,
+    max_seconds: float | None = None,
 ) -> BiasReport:
     """Measure the bias of a step size: run at h and h / 2 with common random numbers.
 
@@ -110,18 +113,24 @@ def bias(
             then differ by their bias and little else. Not for samplers that draw normal numbers
             inside a compiled loop or condition of their own.
         progress: show a bar.
+        max_seconds: end with the draws so far when so much time has passed; by default never.
 
     Raises:
         ValueError: a step size or order that is not positive, or a sampler that can't be coupled.
         DivergenceError: from `sample`.
+        TimeoutError: hardly a draw was made in `max_seconds`.
     """
     real_number("step_size", step_size, above=0.0)
     real_number("order", order, above=0.0, hint="Try 1.")
     callable_function("make_kernel", make_kernel)
     pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
     kernel = Coupled(*pair, 2, flag("couple", couple))
-    settings = {"num_chains": num_chains, "progress": progress}
+    settings = {"num_chains": num_chains, "progress": progress, "max_seconds": max_seconds}
     samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
+    if max_seconds is not None and samples.num_draws < min(FEWEST, num_steps // thin):
+        raise TimeoutError(
+            f"{samples.num_draws} draws in max_seconds={max_seconds:g} do not tell a bias."
+        )
     table = _table(samples, 1.0 / (2.0**order - 1.0))
     return BiasReport(table, step_size, 0.5 * step_size, 2.0**order, _cost(samples, thin), samples)
 

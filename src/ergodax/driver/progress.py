@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -13,7 +14,8 @@ from types import FrameType, TracebackType
 from ergodax.errors import Interrupted
 
 SECONDS_TO_A_CHUNK = 0.5  # how often progress is shown and divergence is looked for
-FIRST = 64  # steps of the first chunk
+FIRST = 1  # step in the first chunk: nobody knows yet how long one takes
+LATE = -1  # in place of a signal's number: the time of the run is up
 Report = Callable[[int, float], None]  # steps done in all, steps a second
 
 
@@ -64,25 +66,31 @@ def progress_bar(total: int, *, show: bool) -> Iterator[Report]:
 
 
 class Stop:
-    """Whether the run was asked to stop.
+    """Whether the run was asked to stop, or its time is up.
 
-    Attributes:
-        signal: the number of the signal, 0 for none.
+    Args:
+        max_seconds: from now on; None for no limit.
     """
 
-    signal = 0
+    def __init__(self, max_seconds: float | None = None) -> None:
+        self.signal = 0  # its number
+        self._end = math.inf if max_seconds is None else time.perf_counter() + max_seconds
+
+    @property
+    def reason(self) -> int:
+        """The number of the signal, LATE where the time is up, 0 to go on."""
+        return self.signal or (LATE if time.perf_counter() >= self._end else 0)
 
 
 @contextlib.contextmanager
-def stop_requested() -> Iterator[Stop]:
+def listening(stop: Stop) -> Iterator[None]:
     """While active, the first Ctrl-C is noted instead of raised; a second one is obeyed.
 
     So is the signal to terminate, by which schedulers announce the end. Signals belong to the main
     thread; in any other nothing is changed.
     """
-    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield
         return
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -95,7 +103,7 @@ def stop_requested() -> Iterator[Stop]:
 
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         restore()
 

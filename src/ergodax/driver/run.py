@@ -15,6 +15,7 @@ from ergodax.data.prefetch import Prefetch
 from ergodax.driver.executor import Executor
 from ergodax.driver.loop import Stretch
 from ergodax.driver.progress import (
+    LATE,
     SECONDS_TO_A_CHUNK,
     Clock,
     Report,
@@ -108,7 +109,7 @@ class Run:
                 self._save()
 
     def to_end(self, report: Report, stop: Stop) -> None:
-        """Take all the steps."""
+        """Take all the steps, or those for which there is time."""
         todo = Agreement(self.clock.steps(), 0, False)
         with contextlib.closing(self.prefetch):
             while self.done < self.plan.total:
@@ -116,8 +117,10 @@ class Run:
                 self._chunk(todo.steps if left is None else min(todo.steps, left), at_most=left)
                 self._refill()  # before anything is saved: a resumed run begins with it
                 report(self.done, self.clock.rate)
-                mine = Agreement(self.clock.steps(), stop.signal, self.checkpointer.due)
+                mine = Agreement(self.clock.steps(), stop.reason, self.checkpointer.due)
                 todo = self.processes.agree(mine)
+                if todo.signal == LATE:
+                    break
                 if todo.due or (todo.signal and self.checkpointer.active):
                     with self.processes.together():
                         self._save()

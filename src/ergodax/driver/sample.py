@@ -11,11 +11,11 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import callable_function, flag, whole_number
+from ergodax.checks import callable_function, flag, real_number, whole_number
 from ergodax.cluster.meshes import chains_of_all
 from ergodax.driver.compile import one_of
 from ergodax.driver.executor import Executor
-from ergodax.driver.progress import progress_bar, stop_requested
+from ergodax.driver.progress import Stop, listening, progress_bar
 from ergodax.driver.run import Plan, Run
 from ergodax.driver.samples import Samples
 from ergodax.kernel import check_kernel, check_key
@@ -37,6 +37,7 @@ def sample(
     state: PyTree = None,
     checkpoint: Checkpoint | None = None,
     mesh: Mesh | None = None,
+    max_seconds: float | None = None,
 ) -> Samples:
     """Run a kernel and keep its draws.
 
@@ -69,10 +70,13 @@ def sample(
         checkpoint: an `ex.Checkpoint`: where the run is kept on disk, to be resumed after a kill.
         mesh: devices to run on, such as `ex.mesh()`: chains are split along its axis "chains", and
             the shards of an `ex.Stratified` along its axis "data".
+        max_seconds: end after the chunk of steps (half a second's, or one step) in which so much
+            time has passed, compilation included; by default never.
 
     Returns:
         A Samples with `position` and `info` (axes chains, draws, ...) and `final_state`; on a mesh
-        of several processes, each has its own chains.
+        of several processes, each has its own chains. It has fewer draws than asked for where the
+        time was up.
 
     Raises:
         DivergenceError: a chain's position is not finite, or compensating the gradient's noise was
@@ -95,6 +99,9 @@ def sample(
     if thin > num_steps:
         raise ValueError(f"thin={thin} leaves no draw of num_steps={num_steps}; lower thin.")
     flag("progress", progress)
+    if max_seconds is not None:
+        max_seconds = real_number("max_seconds", max_seconds, at_least=0.0)
+    stop = Stop(max_seconds)
     if collect is not None:
         callable_function("collect", collect)
     kernel, key = check_kernel(kernel), check_key(key)
@@ -114,7 +121,7 @@ def sample(
         run = Run(where, started, plan, checkpointer, begin.step)
         with (
             progress_bar(burn_in + num_steps, show=progress) as report,
-            stop_requested() as stop,
+            listening(stop),
         ):
             run.to_end(report, stop)
         return run.samples()

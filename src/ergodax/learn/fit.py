@@ -16,7 +16,7 @@ from ergodax.learn.evaluate import Comparison, HeldOut
 from ergodax.learn.regression import Model
 from ergodax.learn.tables import Table
 from ergodax.tune import Inference
-from ergodax.tune.infer import LARGEST_R_HAT
+from ergodax.tune.decisions import is_accurate
 
 MARGIN = 0.9  # of the accuracy is asked of w: the intercept at 0 is a sum of several of them
 STEP, LEAPFROGS = 0.3, 6  # of the reference, where the posterior has scale 1
@@ -108,8 +108,7 @@ def in_units(found: Inference, model: Model, accuracy: float) -> Inference:
     samples = Samples(model.units(found.samples.position), found.samples.info, None)
     bias = None if found.tuned.bias is None else found.tuned.bias.of(model.units)
     table = tune.error_table(samples, bias).set_axis(model.names)
-    agree = (table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all()
-    converged = bool(agree) and not found.account.faults
+    converged = is_accurate(table, accuracy) and not found.account.faults
     return dataclasses.replace(
         found, samples=samples, table=table, accuracy=accuracy, converged=converged
     )

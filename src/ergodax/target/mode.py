@@ -168,7 +168,8 @@ def _resident_mode(
         x, state, gradient, count, cost = lax.while_loop(unfinished, improve, start)
     value = optax.tree.get(state, "value")
     norm = tree.norm(gradient)
-    return Mode(tree.thaw(x), value, norm, count, cost, norm <= small(value))
+    converged = jnp.isfinite(value) & (norm <= small(value))
+    return Mode(tree.thaw(x), value, norm, count, cost, converged)
 
 
 def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
@@ -205,7 +206,7 @@ def _by_batches(
         value, slope = eqx.filter_jit(target.value_and_gradient)(x)
     norm = tree.norm(slope)
     cost = jnp.ceil(cost).astype(jnp.int32) + 1
-    converged = norm <= enough(tolerance, position)(value)
+    converged = jnp.isfinite(value) & (norm <= enough(tolerance, position)(value))
     return Mode(tree.thaw(x), value, norm, steps, cost, converged)
 
 
@@ -269,7 +270,7 @@ class Minimum(NamedTuple):
 
 
 class _Enough(Exception):
-    """The gradient is small enough."""
+    """The gradient is small enough, or the time is up."""
 
 
 def minimise(
@@ -279,8 +280,11 @@ def minimise(
     max_iterations: int,
     rounding: float = 0.0,
     hessian: Callable[[np.ndarray], np.ndarray] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Minimum:
     """Minimise a potential by SciPy's L-BFGS, or with its Hessian by Newton's method.
+
+    It ends with the lowest point so far where `stop` says so.
 
     Newton's steps are kept within a trust region, and may lead over places where the potential is
     not convex.
@@ -297,14 +301,14 @@ def minimise(
         value, slope = function(x)
         evaluations += 1
         norm = float(np.linalg.norm(slope))
-        flat = bool(norm <= enough(value))
+        flat = bool(np.isfinite(value) and norm <= enough(value))
         change = 0.5 * float((slope + slope_there) @ (x - best.position))
         if abs(change) < ROUNDINGS * rounding * abs(best.potential) < np.inf:
             value = best.potential + change
         if flat or value < best.potential:
             best = Minimum(x.copy(), value, norm, iterations, evaluations, flat)
             slope_there = slope
-        if flat:
+        if flat or (stop is not None and stop()):
             raise _Enough
         return value, slope
 

@@ -9,10 +9,11 @@ from ergodax.tune.curvature import (
     whiten,
 )
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
+from ergodax.tune.doubts import whole_temperature
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
 from ergodax.tune.nuts import Nuts, warm_up
-from ergodax.tune.pilot import tune, whole_temperature
+from ergodax.tune.pilot import tune
 from ergodax.tune.step_size import StepSearch, find_step, first_step
 from ergodax.tune.surrogate import tune_surrogate
 from ergodax.tune.whitening import Coordinates, LowRank, in_coordinates

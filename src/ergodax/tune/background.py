@@ -75,6 +75,7 @@ def pilot_run(
     num_chains: int,
     draws: int = PILOT_DRAWS,
     progress: bool = False,
+    max_seconds: float | None = None,
 ) -> BiasReport:
     """Coupled runs at a plan's step and half of it, with a gradient that the plan has built."""
     thin, d = relaxation(plan.step_size), coordinates.dimension
@@ -93,6 +94,7 @@ def pilot_run(
             burn_in=RELAXATIONS * thin,
             thin=thin,
             progress=progress,
+            max_seconds=max_seconds,
         )
 
 

@@ -96,8 +96,13 @@ def curvature_coordinates(
 
 
 def hessian_coordinates(centre: PyTree, hessian: Float[np.ndarray, "d d"]) -> Coordinates:
-    """Coordinates in which the Hessian of U at a position is I, but for its eigenvalues' signs."""
+    """Coordinates in which the Hessian of U at a position is I, but for its eigenvalues' signs.
+
+    They are not finite where the Hessian is not.
+    """
     dtype, hessian = tree.result_dtype(tree.freeze(centre)), hessian.astype(np.float64)
+    if not np.isfinite(hessian).all():
+        return Coordinates(centre, on_device(np.full(hessian.shape, np.nan), dtype))
     units = _units(hessian)
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T) * np.outer(units, units))
     values = _raised(values, ROUNDINGS * float(jnp.finfo(dtype).eps))
@@ -137,7 +142,10 @@ def draws_coordinates(coordinates: Coordinates, draws: Float[np.ndarray, "draws 
     else:
         kept = count / (count + 5.0 * d)
         covariance = kept * np.atleast_2d(np.cov(draws.T)) + (1.0 - kept) * np.diag(variance)
-        factor = np.linalg.cholesky(covariance)
+        try:
+            factor = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError:  # rounding, where draws hardly differ in a direction
+            factor = np.sqrt(variance)
     return coordinates.moved(mean, factor)
 
 

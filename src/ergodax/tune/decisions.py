@@ -11,9 +11,15 @@ from jaxtyping import Array, Float
 
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.samples import Samples
-from ergodax.stats.draws import flat_components
+from ergodax.stats.draws import component_names, flat_components
 from ergodax.stats.estimators import standard_error
 from ergodax.tune.whitening import Coordinates
+
+LARGEST_R_HAT = 1.02
+FEWEST = 4  # draws of a chain that a table needs
+COLUMNS = (
+    "mean", "sd", "mcse_mean", "mcse_sd", "bias_mean", "bias_sd", "error", "ess", "r_hat",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +36,15 @@ class DecisionLog:
     """The decisions of an inference in their order, and the seconds of its stages.
 
     Each of the faults found on the way makes the answer one not to be trusted.
+
+    Attributes:
+        coarse: whether the precision of the position may be the cause of one.
     """
 
     decisions: list[Decision] = dataclasses.field(default_factory=list)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     faults: list[str] = dataclasses.field(default_factory=list)
+    coarse: bool = False
 
     def decide(self, what: str, chosen: str, why: str) -> None:
         """Add a decision."""
@@ -108,21 +118,22 @@ class Inference:
         return str(self.table["error"].fillna(np.inf).idxmax())
 
     def verdict(self) -> str:
-        """One sentence: good enough, or what is wrong, or the component with the largest error."""
+        """One sentence: good enough, or what is wrong and what to try."""
         if self.converged:
             return f"converged: every error is below {self.accuracy:g} posterior sd"
-        if self.account.faults:
-            return f"NOT converged: {'; '.join(self.account.faults)}"
-        row = self.table.loc[self.worst]
-        return (
-            f"NOT converged: {self.worst} has an error of {row['error']:.3g} posterior sd where "
-            f"{self.accuracy:g} was asked for, and R-hat {self.table['r_hat'].max():.3f}"
-        )
+        error = self.table["error"][self.worst]
+        what = [f"{self.worst} has an error of {error:.2g} posterior sd, not {self.accuracy:g}"]
+        return f"NOT converged: {'; '.join(self.account.faults or what)}"
 
     def __str__(self) -> str:
         """Verdict, table and decision log."""
         table = self.table.to_string(float_format=lambda x: f"{x:.4g}", max_rows=40)
         return f"{self.verdict()}\n\n{table}\n\n{self.account}"
+
+
+def is_accurate(table: Any, accuracy: float) -> bool:
+    """Whether every error of a table is below `accuracy`, and the chains agree."""
+    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
 
 
 def error_table(samples: Samples, bias: Any = None) -> Any:
@@ -137,6 +148,8 @@ def error_table(samples: Samples, bias: Any = None) -> Any:
     """
     import pandas as pd
 
+    if samples.num_draws < FEWEST:
+        return _no_table(samples)
     summary = samples.summary()
     draws = np.concatenate([flat_components(x) for x in samples.named().values()], axis=-1)
     scale = summary["sd"]
@@ -160,3 +173,12 @@ def error_table(samples: Samples, bias: Any = None) -> Any:
     )
     table["ess"], table["r_hat"] = summary["ess"], summary["r_hat"]
     return table
+
+
+def _no_table(samples: Samples) -> Any:
+    """The table of so few draws that they tell nothing."""
+    import pandas as pd
+
+    draws = samples.named().items()
+    names = [name for key, array in draws for name in component_names(key, array)]
+    return pd.DataFrame(np.nan, index=pd.Index(names), columns=pd.Index(COLUMNS))

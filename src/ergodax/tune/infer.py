@@ -1,38 +1,45 @@
 """Inference without hyperparameters: choose, check, run until the error is small enough."""
 
 import contextlib
-import time
-from collections.abc import Sequence
+import copy
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
+from ergodax import tree
+from ergodax.cache import kept_programs
 from ergodax.checks import real_number, whole_number
-from ergodax.driver.sample import sample
-from ergodax.driver.samples import Samples
+from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, in_background
-from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
+from ergodax.tune.budget import Deadline
+from ergodax.tune.decisions import DecisionLog, Inference, Tuned
+from ergodax.tune.doubts import doubt_of_draws, improper_direction
+from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
-from ergodax.tune.modes import all_modes, check_start, scout, starting_coordinates
-from ergodax.tune.nuts import Nuts, tune_nuts
+from ergodax.tune.modes import Descents, all_modes, scout
+from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
+from ergodax.tune.rounds import sample_rounds
+from ergodax.tune.start import FEW_ROWS, check_start, find_start
+from ergodax.tune.surrogate import tune_surrogate
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
-ROUNDS = 6  # of sampling; each may be four times as long as the one before
-LARGEST_R_HAT = 1.02
-MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
-DRAWS = 1_000  # of the first round, all chains together
-LEAST = 0.1  # of the draws so far, that a round has at least
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
-NUMBERS = 2**28  # that the draws may have, all chains together
+# Of the time that is left when a stage begins, its share:
+MODE, MODES, TUNING = 0.2, 0.1, 0.5
+NOISE = 0.2  # in potential
+ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 
 
 def infer(
@@ -48,19 +55,20 @@ def infer(
 ) -> Inference:
     """Sample a posterior with nothing to tune, until every error is below `accuracy`.
 
-    The stages, each usable alone: `ex.find_mode`; whitened coordinates
-    (`tune.round_coordinates`); a search for other modes; for data worth more than a batch, the
-    cheapest gradient estimator, batch size and step (`tune.choose_estimator`), a pilot run that
-    corrects coordinates and measures the bias of the step (`tune.tune`), then NOGIN in these
-    coordinates; for small problems and targets without data NUTS (BlackJAX's), which has no bias.
-    All rows check what the pilot drew; where they disagree, or every batch is too noisy, HMC on a
-    few rows and a polynomial of the others, with a test by all rows (`tune.tune_surrogate`), or
-    NUTS on all rows, if there is time for it. Sampling ends when, for the mean and the sd of every
-    component of the position, the Monte Carlo standard error plus the measured bias is below
-    `accuracy` posterior standard deviations and R-hat below 1.02, or when the time is up.
+    It looks for the mode, whitens there, looks around, and searches for other modes. Then it tries
+    what may sample the posterior, the cheapest first: with data worth more than a batch, NOGIN with
+    the cheapest gradient estimator, batch size and step (`tune.tune`), whose bias pilot runs
+    measure and whose draws all rows check; HMC on a few rows and a polynomial of the others, with a
+    test by all rows (`tune.tune_surrogate`); and NUTS (BlackJAX's) on all rows, which is the first
+    choice for few rows or none. Sampling ends when, for the mean and the sd of every component of
+    the position, the Monte Carlo standard error plus the measured bias is below `accuracy`
+    posterior standard deviations and R-hat below 1.02, when the time is up, or when more draws
+    would not help.
 
-    An answer is called converged only if besides this the dtype resolves the posterior and less
-    than 1 % of NUTS's trajectories diverged. Chains begin at all modes that were found, so that
+    An answer is called converged only if besides this the density has an integral, the dtype
+    resolves the posterior and less than 1 % of NUTS's trajectories diverged; those that end where
+    the density stops do no harm. Where single precision may be the cause of a fault, and the model
+    takes double, all is done again in that. Chains begin at all modes that were found, so that
     modes between which no chain moves show in R-hat; a mode that was not found does not.
 
     With a checkpoint the decisions of the tuning are kept, and the draws as they come. The same
@@ -74,18 +82,19 @@ def infer(
         key: a key of `jax.random.key`.
         accuracy: the error that is small enough, in posterior standard deviations.
         num_chains: independent chains, at least 2.
-        max_seconds: the time for the whole; what is running is not cut short.
+        max_seconds: the time for the whole. Every stage is cut at its share of it, and half of what
+            is left after the search for modes is kept for sampling; the compilation of a program
+            and a single step or gradient are not cut.
         progress: show bars.
         checkpoint: an `ex.Checkpoint` with a folder, where the inference is kept on disk.
 
     Returns:
-        An Inference: draws, error table, decisions with their reasons. `print` it.
+        An Inference: verdict, draws, error table, decisions with their reasons. `print` it.
 
     Raises:
         TypeError: not a target, or data that are a source.
         ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
             be evaluated or is not finite at `init`.
-        DivergenceError: chains diverged however short the step.
         CheckpointError: the folder has an inference already and `resume` is False, or it is of
             another model, data, key or other arguments, or damaged; or another process is writing
             to it.
@@ -105,140 +114,242 @@ def infer(
     real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
     whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
     real_number("max_seconds", max_seconds, at_least=0.0)
-    key, began = check_key(key), time.perf_counter()
-    check_start(target, init)
-    with contextlib.closing(
-        Kept(checkpoint, target, init, key, max_seconds, accuracy=accuracy, num_chains=num_chains)
-    ) as kept:
-        log, deadline = kept.log, began + max_seconds - kept.seconds
-        *keys, key_run = split_key(key, 4)
-        settings = accuracy, num_chains, deadline, progress
-        tuned = kept.tuned
-        if tuned is None:
-            tuned = kept.keep(_choose_sampler(target, init, keys, log, *settings))
-        # Draws, until the errors are small enough.
-        return _sample_rounds(tuned, key_run, log, *settings, kept)
+    key, deadline = check_key(key), Deadline.after(max_seconds)
+    with kept_programs(), contextlib.ExitStack() as stack:
+        check_start(target, init)
+        arguments = {"accuracy": accuracy, "num_chains": num_chains}
+        kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
+        stack.callback(kept.close)
+        deadline = Deadline(deadline.instant - kept.spent)
+        settings = _Settings(accuracy, num_chains, deadline, progress, kept)
+        return _answer(target, init, key, settings, max_seconds)
 
 
-def _choose_sampler(
-    target: AbstractTarget,
-    init: PyTree,
-    keys: Sequence[Array],
-    log: DecisionLog,
-    accuracy: float,
-    num_chains: int,
-    deadline: float,
-    progress: bool,
-) -> Tuned:
-    """The mode, coordinates about it, and a sampler that is tuned there."""
-    key_scale, key_modes, key_tune = keys
-    # What is compiled and looked for in the background from now on.
-    large = target if isinstance(target, Posterior) and target.num_data > SMALL else None
-    programs = Programs(num_chains)
-    if large is not None:
-        programs.guess(large, init, key_tune)
-    scouts = in_background(lambda: jax.block_until_ready(scout(target, init, key=key_modes)))
-    # The mode, whitened coordinates there, and other modes.
-    mode, coordinates = starting_coordinates(target, init, log, key_scale)
-    with log.timing("modes"):
-        modes = all_modes(target, coordinates, scouts.result(), num_chains, log)
-    # The sampler: by pilot runs where a batch is worth it, else NUTS.
-    with log.timing("tuning"):
-        if large is not None:
-            tuned = tune(
-                large,
-                coordinates,
-                log,
-                key=key_tune,
-                mode=mode,
-                modes=modes,
-                accuracy=accuracy,
-                num_chains=num_chains,
-                max_seconds=deadline - time.perf_counter(),
-                progress=progress,
-                programs=programs,
-            )
-        else:
-            size = target.num_data if isinstance(target, Posterior) else "no"
-            log.decide("sampler", "NUTS", f"{size} examples: the full gradient is cheap")
-            tuned = tune_nuts(target, coordinates, key_tune, num_chains, modes)
-    return tuned
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The arguments of `infer` of these names, and what is kept on disk."""
+
+    accuracy: float
+    num_chains: int
+    deadline: Deadline
+    progress: bool
+    kept: Kept
 
 
-def _sample_rounds(
-    tuned: Tuned,
-    key: Array,
-    log: DecisionLog,
-    accuracy: float,
-    num_chains: int,
-    deadline: float,
-    progress: bool,
-    kept: Kept,
+def _answer(
+    target: AbstractTarget, init: PyTree, key: Any, settings: _Settings, max_seconds: float
 ) -> Inference:
-    """Draw, look at the errors, draw more."""
-    parts: list[Samples] = []
-    count, positions = max(DRAWS // num_chains, 500), tuned.starts
-    early = -(-tuned.burn_in // tuned.thin)  # draws that are left out
-    keys = iter(split_key(key, ROUNDS))
-    while True:
-        count, checkpoint = kept.round(len(parts), count)
-        begin = time.perf_counter()
-        with log.timing("sampling"):
-            part = sample(
-                tuned.kernel,
-                positions=positions,
-                num_steps=(early + count) * tuned.thin,
-                key=next(keys),
-                num_chains=num_chains,
-                thin=tuned.thin,
-                collect=tuned.coordinates.position,
-                progress=progress,
-                checkpoint=checkpoint,
-            )
-        parts.append(part.without(early))
-        with log.timing("diagnostics"):
-            samples = _joined(parts)
-            table = error_table(samples, tuned.bias)
-        done = _good(table, accuracy) and not log.faults
-        biased = (table[["bias_mean", "bias_sd"]].max(axis=1) > accuracy).any()
-        pace = count / (time.perf_counter() - begin)
-        room = NUMBERS // (num_chains * tuned.coordinates.dimension) - samples.num_draws
-        time_left = int(pace * (deadline - time.perf_counter()))
-        count = min(_more(table, accuracy, samples.num_draws), room, time_left)
-        # More draws do not take a bias away, and so few would not help.
-        enough = done or biased or count < LEAST * samples.num_draws or len(parts) == ROUNDS
-        if kept.ends(len(parts), bool(enough)):
-            break
-        positions, early = part.final_state.position, 0
-    draws = f"{samples.num_draws} draws of each of {num_chains} chains"
-    log.decide("length", draws, f"{len(parts)} rounds, thinned by {tuned.thin}")
-    divergent = np.mean(~samples.info.accepted) if isinstance(tuned.kernel, Nuts) else 0.0
-    if divergent > MOST_DIVERGENT:
-        log.faults.append(
-            f"{divergent:.1%} of the trajectories diverged, so draws are missing where the density "
-            "curves most; try other parameters of the model"
+    """The first; where it is too coarse, a second with shorter steps, in double precision."""
+    inference, result = _Inferring(target, init, settings, key), None
+    if not settings.kept.anew:
+        result = inference.gone_on()
+        if result is None:
+            inference.begin()
+            if not (inference.log.coarse or inference.is_noisy):
+                result = inference.sampled()
+        enough = settings.deadline.left() > ANEW * max_seconds
+        if result is not None and not (inference.log.coarse and enough):
+            return result
+    if jax.config.jax_enable_x64 or tree.result_dtype(tree.freeze(init)).itemsize == 8:
+        return _again(target, init, settings, key, "with shorter steps")
+    with jax.enable_x64(True):
+        double = _in_double(target, init)
+        if double is not None:
+            return _again(target, double, settings, key, "in double precision")
+    return result or inference.sampled()
+
+
+def _again(
+    target: AbstractTarget, init: PyTree, settings: _Settings, key: Any, how: str
+) -> Inference:
+    """A second inference after one that went wrong."""
+    inference = _Inferring(target, init, settings, key, careful=True)
+    result = inference.gone_on()
+    if result is None:
+        inference.log.decide("anew", how, "the first attempt was too coarse for this posterior")
+        inference.begin()
+        result = inference.sampled()
+    return result
+
+
+def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
+    """The start in double precision, if the model takes it."""
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
+    try:
+        check_start(target, tree.thaw(double))
+    except Exception:  # the model's own, which is written for single precision
+        return None
+    return tree.thaw(double)
+
+
+class _Inferring:
+    """The stages of one inference, in the precision of its start."""
+
+    def __init__(
+        self,
+        target: AbstractTarget,
+        init: PyTree,
+        settings: _Settings,
+        key: Any,
+        *,
+        careful: bool = False,
+    ) -> None:
+        self.target, self.init, self.settings, self.careful = target, init, settings, careful
+        self.log, self.deadline = DecisionLog(), settings.deadline
+        keys = split_key(key, 6)
+        self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
+        self.key_nuts, self.key_run = keys[4:]
+        self.posterior = None  # one of which a batch is worth it
+        if isinstance(target, Posterior) and target.num_data > SMALL:
+            self.posterior = target
+
+    def begin(self) -> None:
+        """Look where the posterior is, and compile meanwhile what will mostly be needed."""
+        self.programs = Programs(self.settings.num_chains)
+        if self.posterior is not None:
+            self.programs.guess(self.posterior, self.init, self.key_tune)
+        until = self.deadline.share(MODE)
+        scouts = in_background(
+            lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
         )
-    return Inference(samples, table, accuracy, done and not log.faults, log, tuned)
+        self.start = find_start(self.target, self.init, self.log, self.key_start, until)
+        self.modes = self._modes(scouts)
+        direction = improper_direction(self.target, self.init, self.start.coordinates)
+        if direction:
+            self.log.coarse = False  # no precision mends it
+            self.log.faults.append(
+                f"the density does not fall off in the direction of {direction}: the posterior is "
+                "improper, and has no mean. Give these parameters a prior that is proper"
+            )
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether rounding spoils the potential, by whose changes NUTS accepts."""
+        return self.posterior is None and self.start.noise > NOISE
 
-def _good(table: Any, accuracy: float) -> bool:
-    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
+    def gone_on(self) -> Inference | None:
+        """The answer with what an earlier call has tuned; None without, or where it is wrong."""
+        kept = self.settings.kept
+        tuned = kept.tuned() if kept.anew == self.careful else None
+        if tuned is None:
+            return None
+        self.log = copy.deepcopy(kept.log)
+        found = self._draws(tuned)
+        if found is None:
+            self.log = DecisionLog()
+        return found
 
+    def sampled(self) -> Inference:
+        """Tune each engine in turn, and sample with the first that serves."""
+        for engine in self._engines():
+            with self.log.timing("tuning"):
+                tuned = engine()
+            if tuned is not None:
+                tuned = self.settings.kept.keep(tuned, self.log, anew=self.careful)
+            found = None if tuned is None else self._draws(tuned)
+            if found is not None:
+                return found
+        raise AssertionError("NUTS gives an answer, right or not")
 
-def _more(table: Any, accuracy: float, drawn: int) -> int:
-    """How many draws of each chain are missing: the error falls as one over their root."""
-    mcse = np.maximum(table["mcse_mean"], table["mcse_sd"]).to_numpy()
-    bias = np.maximum(table["bias_mean"], table["bias_sd"]).to_numpy()
-    room = np.maximum(accuracy - bias, 0.25 * accuracy)
-    missing = np.nan_to_num((mcse / room) ** 2, nan=np.inf) * 1.2
-    factor = float(np.clip(missing.max(), 2.0, 5.0))
-    return int(np.ceil((factor - 1.0) * drawn))
+    def _modes(self, scouts: Future[Descents]) -> list[PyTree]:
+        """All of them where there are several."""
+        start = self.start
+        with self.log.timing("modes"):
+            found = scouts.result()
+            if not start.typical:
+                return []
+            until, chains = self.deadline.share(MODES), self.settings.num_chains
+            return all_modes(self.target, start.coordinates, found, chains, self.log, until)
 
+    def _engines(self) -> list[Callable[[], Tuned | None]]:
+        """What may sample it, the most promising first. NUTS needs no second best."""
+        start, chains = self.start, self.settings.num_chains
+        if self.posterior is None or not start.typical or self.log.faults:
+            return [self._nuts]
+        engines = [self._batches] if start.smooth else []
+        small = start.coordinates.dimension <= LARGEST_SECOND_ORDER and not self.modes
+        seconds = warm_up_seconds(self.target, start.coordinates, chains)
+        if small and seconds > TUNING * self.deadline.left():
+            engines.insert(0 if start.virial > FEW_ROWS else 1, self._surrogate)
+        return [*engines, self._nuts]
 
-def _joined(parts: list[Samples]) -> Samples:
-    """Rounds of the same chains as one run."""
-    if len(parts) == 1:
-        return parts[0]
-    rows = [(p.position, p.info) for p in parts]
-    position, info = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
-    return Samples(position, info, parts[-1].final_state)
+    def _batches(self) -> Tuned | None:
+        """NOGIN."""
+        assert self.posterior is not None
+        return tune(
+            self.posterior,
+            self.start.coordinates,
+            self.log,
+            key=self.key_tune,
+            modes=self.modes,
+            accuracy=self.settings.accuracy,
+            num_chains=self.settings.num_chains,
+            deadline=self.deadline.share(TUNING),
+            progress=self.settings.progress,
+            programs=self.programs,
+        )
+
+    def _surrogate(self) -> Tuned | None:
+        """HMC on a few rows and a polynomial of the others."""
+        assert self.posterior is not None
+        return tune_surrogate(
+            self.posterior,
+            self.start.place,
+            self.log,
+            self.key_surrogate,
+            num_chains=self.settings.num_chains,
+            progress=self.settings.progress,
+            deadline=self.deadline.share(TUNING),
+        )
+
+    def _nuts(self) -> Tuned:
+        """NUTS on all rows, which no law but one of separate modes defeats, if there is time."""
+        rows = f"{self.target.num_data} rows" if isinstance(self.target, Posterior) else "no data"
+        self.log.decide("sampler", "NUTS", f"{rows}, with full gradients")
+        return tune_nuts(
+            self.target,
+            self.start.coordinates,
+            self.key_nuts,
+            self.settings.num_chains,
+            self.modes,
+            self.deadline.share(TUNING),
+            CAREFUL if self.careful else ACCEPTANCE,
+        )
+
+    def _draws(self, tuned: Tuned) -> Inference | None:
+        """The answer; None where the draws of a sampler on batches turn out to be wrong."""
+        settings, before = self.settings, list(self.log.faults)
+        try:
+            result = sample_rounds(
+                self.target,
+                tuned,
+                self.key_run,
+                self.log,
+                accuracy=settings.accuracy,
+                num_chains=settings.num_chains,
+                deadline=self.deadline,
+                progress=settings.progress,
+                kept=settings.kept,
+            )
+        except DivergenceError as error:
+            doubt = f"a chain diverged at step {error.step}"
+        else:
+            doubt = "" if tuned.bias is None else self._doubt(result)
+            if not doubt:
+                return result
+        settings.kept.forget()
+        self.log.faults[:] = before
+        self.log.decide("sampling", "given up", doubt)
+        return None
+
+    def _doubt(self, result: Inference) -> str:
+        """Of draws by batches, which all rows can look at."""
+        assert isinstance(self.target, Posterior)
+        samples = result.samples
+        return doubt_of_draws(
+            self.target,
+            samples.position,
+            samples.info.potential,
+            key=self.key_surrogate,
+            modes=self.modes,
+        )

@@ -6,8 +6,11 @@ own functions, classes and data are told by where they stand in the target or in
 program that resumes has made again.
 """
 
+import copy
 import dataclasses
 import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from ergodax.target.base import AbstractTarget
 from ergodax.tune.decisions import Decision, DecisionLog, Tuned
 
 FILE = "decisions"  # in the folder, beside those of the rounds
+MORE = "-more"  # after the name of a round whose time was too short
 PLAIN = bool | int | float | str | None
 
 
@@ -41,8 +45,9 @@ class Kept:
         arguments: what else must not change.
 
     Attributes:
-        tuned: what an earlier call has decided, or None.
-        log: of the earlier call, to which this one adds.
+        log: of an earlier call, as it was when it was tuned.
+        anew: whether that was in a second attempt.
+        spent: seconds that earlier calls have taken.
 
     Raises:
         TypeError: not a Checkpoint.
@@ -62,9 +67,10 @@ class Kept:
         **arguments: float | int,
     ) -> None:
         self.given = checkpoint.check_checkpoint(given)
-        self.tuned: Tuned | None = None
-        self.log, self.max_seconds = DecisionLog(), max_seconds
-        self.counts: list[int] = []  # draws of each chain in the rounds so far
+        self.max_seconds, self.began = max_seconds, time.perf_counter()
+        self.log, self.anew, self.spent = DecisionLog(), False, 0.0
+        self.decided: tuple[Any, list[np.ndarray]] | None = None
+        self.counts: dict[str, list[int]] = {}  # of each part: draws that were wanted, and made
         self.ended = -1.0  # the most seconds with which no round followed
         self.file: Path | None = None
         if given is None:
@@ -98,26 +104,29 @@ class Kept:
             checkpoint.refuse_second(self.file)
         try:
             then = {str(name): str(value) for name, value in facts["identity"].items()}
-            self.counts, self.ended = [int(c) for c in facts["counts"]], float(facts["ended"])
-            log, decided = facts["log"], json.loads(facts["tuned"])
-            decisions = [Decision(**decision) for decision in log["decisions"]]
-            self.log = DecisionLog(decisions, dict(log["seconds"]), list(log["faults"]))
+            pairs = {str(name): (int(w), int(m)) for name, (w, m) in facts["counts"].items()}
+            self.ended, self.spent = float(facts["ended"]), float(facts["spent"])
+            log, decided = dict(facts["log"]), json.loads(facts["tuned"])
+            decisions = [Decision(**decision) for decision in log.pop("decisions")]
+            self.log, self.anew = DecisionLog(decisions, **log), bool(facts["anew"])
         # A hostile file can fail in the text, the types or the names.
         except Exception as error:
             raise CheckpointError(f"{self.file} was not written by ex.infer: {error}") from error
         fingerprint.compare(self.identity, then, self.file.parent)
+        self.counts = {name: list(pair) for name, pair in pairs.items()}
         self.decided = decided, [arrays[f"[{k}]"] for k in range(len(arrays))]
-        self.tuned = self._built()
 
     def close(self) -> None:
         """Let others write to the folder."""
         if self.file is not None:
             self.lock.release()
 
-    def keep(self, tuned: Tuned) -> Tuned:
+    def keep(self, tuned: Tuned, log: DecisionLog, *, anew: bool = False) -> Tuned:
         """Write what was decided; return it as it was written, which is what a resumed run has."""
+        self.forget()
         if self.file is None:
             return tuned
+        self.log, self.anew = copy.deepcopy(log), anew
         arrays: list[np.ndarray] = []
         bias = tuned.bias
         if bias is not None:
@@ -125,49 +134,18 @@ class Kept:
         bare = dataclasses.replace(tuned, bias=bias)
         self.decided = self.places.encoded(bare, arrays), arrays
         self._write()
-        return self._built()
+        found = self.tuned()
+        assert found is not None
+        return found
 
-    def round(self, number: int, count: int) -> tuple[int, Checkpoint | None]:
-        """How many draws a round has, as decided now or before, and where it is kept."""
-        if self.file is None or self.given is None:
-            return count, None
-        if number == len(self.counts):
-            self.counts.append(count)
-            self._write()
-        folder = self.file.with_name(f"round-{number}")
-        return self.counts[number], dataclasses.replace(self.given, folder=folder)
+    def tuned(self) -> Tuned | None:
+        """What was decided, with the user's own parts; None where nothing was.
 
-    def ends(self, rounds: int, enough: bool) -> bool:
-        """Whether no round follows: as decided before, with as much time as now, or now."""
-        if self.file is None:
-            return enough
-        if rounds < len(self.counts):
-            return False
-        if enough and self.max_seconds > self.ended:
-            self.ended = self.max_seconds
-            self._write()
-        return self.max_seconds <= self.ended
-
-    @property
-    def seconds(self) -> float:
-        """That the earlier calls have taken, until the last round began."""
-        return sum(self.log.seconds.values(), 0.0)
-
-    def _write(self) -> None:
-        assert self.file is not None
-        decided, arrays = self.decided
-        facts = {
-            "identity": self.identity,
-            "tuned": json.dumps(decided),
-            "log": dataclasses.asdict(self.log),
-            "counts": self.counts,
-            "ended": self.ended,
-        }
-        with checkpoint.writable(self.file.parent):
-            checkpoint.save(self.file, arrays, facts)
-
-    def _built(self) -> Tuned:
-        """What was decided, with the user's own parts."""
+        Raises:
+            CheckpointError: the file was not written by `keep`.
+        """
+        if self.decided is None:
+            return None
         try:
             found = self.places.decoded(*self.decided)
             bias = None if found.bias is None else found.bias.of(lambda draws: draws)
@@ -175,6 +153,62 @@ class Kept:
         # As above.
         except Exception as error:
             raise CheckpointError(f"{self.file} was not written by ex.infer: {error}") from error
+
+    def forget(self) -> None:
+        """Remove what was decided, and what was drawn with it: it did not serve."""
+        self.counts, self.ended, self.anew = {}, -1.0, False
+        if self.file is None or self.decided is None:
+            return
+        self.decided = None
+        with checkpoint.writable(self.file.parent):
+            for folder in self.file.parent.glob("round-*"):
+                shutil.rmtree(folder)
+            for file in (self.file.with_name(FILE + checkpoint.PREVIOUS), self.file):
+                file.unlink(missing_ok=True)
+
+    def round(self, name: str, draws: int) -> tuple[int, Checkpoint | None]:
+        """How many draws are made in a round, as decided before or now, and where it is kept."""
+        if name not in self.counts:
+            self.counts[name] = [draws, draws]
+            self._write()
+        wanted, made = self.counts[name]
+        draws = wanted if self.max_seconds > self.ended >= 0 else made
+        if self.file is None or self.given is None:
+            return draws, None
+        return draws, dataclasses.replace(self.given, folder=self.file.with_name(name))
+
+    def made(self, name: str, draws: int) -> bool:
+        """Note how many draws a round has; whether it was cut."""
+        wanted, made = self.counts[name]
+        if draws != made:
+            self.counts[name] = [wanted, draws]
+            self._write()
+        return draws < wanted
+
+    def ends(self, rounds: int, enough: bool) -> bool:
+        """Whether no round follows: as decided before, with as much time as now, or now."""
+        if rounds < sum(not name.endswith(MORE) for name in self.counts):
+            return False
+        if enough and self.max_seconds > self.ended:
+            self.ended = self.max_seconds
+            self._write()
+        return self.max_seconds <= self.ended
+
+    def _write(self) -> None:
+        if self.file is None or self.decided is None:
+            return
+        decided, arrays = self.decided
+        facts = {
+            "identity": self.identity,
+            "tuned": json.dumps(decided),
+            "log": dataclasses.asdict(self.log),
+            "anew": self.anew,
+            "counts": self.counts,
+            "ended": self.ended,
+            "spent": self.spent + time.perf_counter() - self.began,
+        }
+        with checkpoint.writable(self.file.parent):
+            checkpoint.save(self.file, arrays, facts)
 
 
 def _identity(

@@ -1,9 +1,8 @@
-"""The search for the mode and for other modes, and the whitened coordinates at the first."""
+"""The search for other modes than the first: descents from far places, told apart by barriers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,33 +11,21 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.driver.compile import compiled_at
-from ergodax.gradient.expansion import expand
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import TOLERANCE, Minimum, enough, find_mode, minimise
+from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior
-from ergodax.tune.curvature import (
-    LARGEST_DENSE,
-    LARGEST_LOW_RANK,
-    curvature_coordinates,
-    round_coordinates,
-)
+from ergodax.tune.budget import Deadline
+from ergodax.tune.curvature import curvature_coordinates
 from ergodax.tune.decisions import DecisionLog
-from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import generator, on_device, some_rows, split_key
-from ergodax.tune.whitening import Coordinates, flattened, in_coordinates, unflattened
+from ergodax.tune.start import ROWS, OnRows, descent, potential_and_gradient, seconds_of_gradient
+from ergodax.tune.whitening import Coordinates, flattened, unflattened
 
-LBFGS = {False: 500, True: 60}  # iterations of L-BFGS; where Newton's method can go on, less
-NEWTONS = 60  # iterations of that
-CHUNK = 1024  # examples at a time, whose Hessians are summed
-ASIDE = 0.1  # in the position's own units
-FALL = 0.1  # in potential, from a place that is no mode
-COARSEST = 0.1  # the rounding of a component, in its sds
-# Of the search for other modes:
 SPREADS = 1.0, 4.0, 16.0, 64.0  # of the scouts around init, in the position's own units
 PAIRS = 2  # of opposite scouts, at each spread
-ITERATIONS = 100
+ITERATIONS = 100, 30, 10  # of a scout: the most for which there is time
+GRADIENTS = 2.5  # in an iteration
 FURTHER = 500  # of a descent that would tell of another mode, and has not come to its end
-ROWS = 2_000  # that stand for all
 FAR = 6.0  # posterior sds at which a mode is another one
 BARRIER = 2.0  # in potential, between two modes, below which chains soon go from one to the other
 BETWEEN = 15  # places on the line between two, where it is looked for
@@ -46,177 +33,12 @@ WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
 
 
-def check_start(target: AbstractTarget, init: PyTree) -> None:
-    """Fail where the target can't be evaluated at `init`, or is not finite there.
-
-    Raises:
-        TypeError: a position that is not floating point, or a potential that is not a number.
-        ValueError: shapes that do not fit, or a density that is not finite.
-    """
-    position = tree.freeze(init, "init")
-    target.check(position)
-    value, gradient = potential_and_gradient(target, position)
-    if not tree.known_finite((value, gradient)):
-        raise ValueError(
-            f"init: the log density there is {-float(value):g}, and it and its gradient must be "
-            "finite. Try a position inside the support, or unconstrained parameters."
-        )
-
-
-def starting_coordinates(
-    target: AbstractTarget, init: PyTree, log: DecisionLog, key: PRNGKeyArray
-) -> tuple[PyTree, Coordinates]:
-    """The mode and whitened coordinates near it, or `init` and plain ones where there is none."""
-    with log.timing("mode"):
-        mode = _mode(target, tree.freeze(init, "init"), key)
-        if mode.converged and not mode.iterations:
-            mode = _no_saddle(target, tree.freeze(init), mode, key)
-    ok = mode.converged
-    finite = bool(np.isfinite(np.append(mode.position, mode.potential)).all())
-    log.decide(
-        "start",
-        "the mode" if ok else ("where the search for the mode stopped" if finite else "init"),
-        f"{mode.iterations} iterations, gradient norm {mode.gradient_norm:.3g}",
-    )
-    with log.timing("scale"):
-        centre = unflattened(init, mode.position) if finite else init
-        coordinates = round_coordinates(target, centre, key=key)
-    if not np.isfinite(coordinates.basis).all():
-        log.decide("coordinates", "the position's own", "the curvature is not finite")
-        return init, Coordinates(init, jnp.ones(coordinates.dimension))
-    sizes = coordinates.scales
-    scales = f"scales {sizes.min():.2g} to {sizes.max():.2g}"
-    log.decide("coordinates", f"by the {_kind(coordinates)}", scales)
-    dtype = tree.result_dtype(tree.freeze(coordinates.centre))
-    grain = np.abs(flattened(coordinates.centre)) * float(jnp.finfo(dtype).eps)
-    if (grain > COARSEST * sizes).any():
-        log.faults.append(
-            f"{dtype} resolves a component to no better than {np.max(grain / sizes):.2g} "
-            "posterior sds; try jax_enable_x64, or subtract a constant from the parameter"
-        )
-    return centre, coordinates
-
-
-def _kind(coordinates: Coordinates) -> str:
-    if coordinates.basis.ndim == 2:
-        return "averaged Hessian"
-    if coordinates.low_rank is None:
-        return "diagonal of the Fisher information"
-    count = coordinates.low_rank.right.shape[1]
-    return f"curvature: a diagonal and the sharpest {f'{count} directions' if count > 1 else 'one'}"
-
-
-def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray) -> Minimum:
-    """By SciPy; where that stops on a slope, `find_mode` goes on, whose line search is another."""
-    few = tree.size(init) <= LARGEST_SECOND_ORDER and isinstance(target, Posterior)
-    if LARGEST_DENSE < tree.size(init) <= LARGEST_LOW_RANK:
-        found = _whitened_descent(target, init, key)
-    else:
-        found = descent(target, init, LBFGS[few])
-    slope = not found.converged and np.isfinite(found.potential)
-    if isinstance(target, Posterior) and few and slope:
-        found = _together(found, newton(target, unflattened(init, found.position), NEWTONS))
-    if found.converged or not np.isfinite(found.potential):
-        return found
-    more = find_mode(target, unflattened(init, found.position))
-    end = Minimum(
-        flattened(more.position),
-        float(more.potential),
-        float(more.gradient_norm),
-        int(more.iterations),
-        int(more.evaluations),
-        bool(more.converged),
-    )
-    return _together(found, end) if end.potential <= found.potential else found
-
-
-def _whitened_descent(target: AbstractTarget, init: PyTree, key: PRNGKeyArray) -> Minimum:
-    """In coordinates whitened by the curvature at the start, so that a valley takes few steps."""
-    coordinates = curvature_coordinates(target, tree.thaw(init), key=key)
-    if not np.isfinite(coordinates.basis).all():
-        return descent(target, init, LBFGS[False])
-    origin = on_device(np.zeros(coordinates.dimension), coordinates.basis.dtype)
-    found = descent(in_coordinates(target, coordinates), tree.freeze(origin), LBFGS[False])
-    place = coordinates.position(on_device(found.position, origin.dtype))
-    return found._replace(position=flattened(place))
-
-
-def _no_saddle(target: AbstractTarget, init: PyTree, found: Minimum, key: PRNGKeyArray) -> Minimum:
-    """Where no step was taken, the start may be a saddle or a maximum: once more from near it."""
-    aside = ASIDE * generator(key).standard_normal(found.position.shape)
-    other = _mode(target, tree.freeze(unflattened(init, found.position + aside)), key)
-    return _together(found, other) if other.potential < found.potential - FALL else found
-
-
-def _together(first: Minimum, then: Minimum) -> Minimum:
-    """The end of the second search, with the work of both."""
-    return then._replace(
-        iterations=first.iterations + then.iterations,
-        evaluations=first.evaluations + then.evaluations,
-    )
-
-
-def descent(
-    target: AbstractTarget,
-    start: PyTree,
-    max_iterations: int,
-    hessian: Callable[[PyTree], np.ndarray] | None = None,
-) -> Minimum:
-    """Minimise the potential from a frozen position by SciPy, with its Hessian if there is one.
-
-    The only program is the potential's with its gradient, which is soon compiled. For many descents
-    a compiled optimiser is the faster one.
-    """
-
-    def at(x: np.ndarray) -> PyTree:
-        return tree.freeze(unflattened(start, x))
-
-    def function(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = potential_and_gradient(target, at(x))
-        return float(value), flattened(gradient)
-
-    small, rounding = enough(TOLERANCE, start), float(jnp.finfo(tree.result_dtype(start)).eps)
-    bend = None if hessian is None else lambda x: hessian(at(x))
-    return minimise(function, flattened(start), small, max_iterations, rounding, bend)
-
-
-def newton(posterior: Posterior, start: PyTree, max_iterations: int) -> Minimum:
-    """Newton's method for some hundred parameters at most, where L-BFGS takes too long.
-
-    Each Hessian is a pass over the data, which are in memory.
-    """
-    return descent(posterior, start, max_iterations, lambda x: whole_hessian(posterior, x))
-
-
-def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:
-    """The Hessian of U at a frozen position, of all data, on the raveled position."""
-    likelihood = expand(posterior, position, CHUNK, order=2).hessian
-    assert likelihood is not None
-    prior = np.asarray(_prior_hessian(posterior, position), np.float64)
-    whole = -prior - np.asarray(likelihood.matrix, np.float64)
-    return 0.5 * (whole + whole.T)
-
-
-@eqx.filter_jit
-def _prior_hessian(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
-    flat, unravel = tree.ravel(position)
-    return jax.hessian(lambda x: posterior.prior(unravel(x)))(flat)
-
-
-@eqx.filter_jit
-def potential_and_gradient(
-    target: AbstractTarget, position: PyTree
-) -> tuple[Float[Array, ""], PyTree]:
-    """U and its gradient at a frozen position: the one program of the searches."""
-    return target.value_and_gradient(position)
-
-
 class Descents(NamedTuple):
     """Where L-BFGS ended, a leading axis for the starts."""
 
     positions: PyTree  # frozen
-    potentials: Float[Array, " starts"]
-    converged: Bool[Array, " starts"]
+    potentials: Float[Array | np.ndarray, " starts"]
+    converged: Bool[Array | np.ndarray, " starts"]
     target: AbstractTarget | None = None  # of `scout`: with all or some of the data
 
 
@@ -235,7 +57,8 @@ def starts_at(init: PyTree, offsets: Float[np.ndarray, "starts d"]) -> PyTree:
     """Frozen positions init + offsets, along a leading axis."""
     frozen = tree.freeze(init, "init")
     rows = [tree.freeze(unflattened(frozen, flattened(frozen) + x)) for x in offsets]
-    return jax.tree.map(lambda *x: np.stack(x), *rows)
+    empty = jax.tree.map(lambda x: np.empty((0, *x.shape), x.dtype), frozen)
+    return jax.tree.map(lambda *x: np.stack(x), *rows) if rows else empty
 
 
 def end(descents: Descents, number: int) -> PyTree:
@@ -245,26 +68,36 @@ def end(descents: Descents, number: int) -> PyTree:
     )
 
 
-class _OnRows(AbstractTarget):
-    """A posterior on some of its rows."""
+def scout(
+    target: AbstractTarget,
+    init: PyTree,
+    *,
+    key: PRNGKeyArray,
+    deadline: Deadline | None = None,
+) -> Descents:
+    """Descents in pairs that begin at init +- s N(0, I), with s from 1 to 64, on 2,000 rows.
 
-    posterior: Posterior
-    rows: PyTree
-
-    def potential(self, position: PyTree) -> Float[Array, ""]:
-        return self.posterior.potential_on(position, self.rows)
-
-
-def scout(target: AbstractTarget, init: PyTree, *, key: PRNGKeyArray) -> Descents:
-    """Descents in pairs that begin at init +- s N(0, I), with s from 1 to 64, on 2,000 rows."""
+    The nearest come first; those for which there is no time before the deadline are left out.
+    """
+    deadline = deadline or Deadline.never()
     key_rows, key_starts = split_key(key, 2)
     if isinstance(target, Posterior):
-        target = _OnRows(target, some_rows(target, key_rows, ROWS))
+        target = OnRows(target, some_rows(target, key_rows, ROWS))
     size = tree.size(tree.freeze(init, "init"))
     steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, size))
     steps = (np.asarray(SPREADS)[:, None, None] * steps).reshape(-1, size)
-    found = descend(target, starts_at(init, np.concatenate([steps, -steps])), ITERATIONS)
-    return found._replace(target=target)
+    gradients = 2 * len(steps) * GRADIENTS * seconds_of_gradient(target, init)
+    fit = [count for count in ITERATIONS if count * gradients < deadline.left()]
+    found = []
+    for step in steps:
+        if deadline.over:
+            break
+        pair = starts_at(init, np.stack([step, -step]))
+        found.append(descend(target, pair, fit[0] if fit else ITERATIONS[-1]))
+    if not found:
+        return Descents(starts_at(init, steps[:0]), np.empty(0), np.empty(0, bool), target)
+    together = jax.tree.map(lambda *x: np.concatenate(x), *found)
+    return together._replace(target=target)
 
 
 def all_modes(
@@ -273,9 +106,10 @@ def all_modes(
     descents: Descents,
     num_chains: int,
     log: DecisionLog,
+    deadline: Deadline | None = None,
 ) -> list[PyTree]:
     """The positions of all modes where there are several, else none; `descents` are of `scout`."""
-    others = other_modes(target, coordinates, descents)
+    others = other_modes(target, coordinates, descents, deadline)
     if not others:
         return []
     log.decide(
@@ -303,7 +137,10 @@ def at_modes(
 
 
 def other_modes(
-    target: AbstractTarget, coordinates: Coordinates, descents: Descents
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    descents: Descents,
+    deadline: Deadline | None = None,
 ) -> list[Float[np.ndarray, " d"]]:
     """The u of modes far from the centre of whitened coordinates.
 
@@ -324,12 +161,24 @@ def other_modes(
         chosen = _apart(descents, coordinates, ends, away)[:MOST]
         if not chosen:
             return []
-        starts = jax.tree.map(
-            lambda x: on_device(np.asarray(x)[chosen], x.dtype), descents.positions
-        )
-        descents = descend(target, starts, ITERATIONS)
+        ends = [end(descents, k) for k in chosen]
+        descents = _on_all_rows(target, ends, deadline)
         away = np.arange(len(chosen))
-    return _distinct(target, coordinates, descents, away)
+    return _distinct(target, coordinates, descents, away, deadline)
+
+
+def _on_all_rows(
+    target: AbstractTarget, places: Sequence[PyTree], deadline: Deadline | None
+) -> Descents:
+    """Where descents from these places end, one by one, those first that are lowest so far."""
+    found = [descent(target, tree.freeze(x), ITERATIONS[0], deadline=deadline) for x in places]
+    like = tree.freeze(places[0])
+    rows = [tree.freeze(unflattened(like, minimum.position)) for minimum in found]
+    return Descents(
+        jax.tree.map(lambda *x: np.stack(x), *rows),
+        np.array([minimum.potential for minimum in found]),
+        np.array([minimum.converged for minimum in found]),
+    )
 
 
 def _apart(
@@ -348,7 +197,11 @@ def _apart(
 
 
 def _distinct(
-    target: AbstractTarget, coordinates: Coordinates, descents: Descents, which: np.ndarray
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    descents: Descents,
+    which: np.ndarray,
+    deadline: Deadline | None,
 ) -> list[Float[np.ndarray, " d"]]:
     """Those ends of descents that are far from the centre and from each other, the lowest first."""
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
@@ -356,7 +209,7 @@ def _distinct(
     first = _potential(target, coordinates.centre)
     found = [(np.zeros(coordinates.dimension), first)]
 
-    def another(u: np.ndarray, value: float) -> bool:
+    def apart(u: np.ndarray, value: float) -> bool:
         return value < first + WORSE + coordinates.dimension and all(
             np.linalg.norm(u - v) > far
             and _barrier(target, coordinates, u, v) > max(value, other) + BARRIER
@@ -366,14 +219,32 @@ def _distinct(
     values = {k: _potential(target, end(descents, int(k))) for k in which}
     for k in sorted(which, key=lambda k: values[k]):
         u, value = ends[k], values[k]
-        if another(u, value) and not converged[k]:
+        if apart(u, value) and not converged[k]:
             # On its way down a curved valley, whose steep sides the line between would cross.
-            last = descent(target, tree.freeze(end(descents, int(k))), FURTHER)
+            start = tree.freeze(end(descents, int(k)))
+            last = descent(target, start, FURTHER, deadline=deadline)
             position = unflattened(coordinates.centre, last.position)
             u, value = np.asarray(coordinates.of(position), np.float64), last.potential
-        if another(u, value):
+        if apart(u, value) and value - _log_volume(target, coordinates, u) < first + WORSE:
             found.append((u, value))
     return [u for u, _ in found[1:]]
+
+
+def _log_volume(
+    target: AbstractTarget, coordinates: Coordinates, u: Float[np.ndarray, " d"]
+) -> float:
+    """The logarithm of a mode's volume over that of the first, by the curvature at both.
+
+    A density may be far higher where it is far narrower, such as where a variance vanishes, and no
+    draw comes there.
+    """
+    if coordinates.basis.ndim == 1:  # only directions are known
+        return 0.0
+    place = coordinates.position(on_device(u, coordinates.basis.dtype))
+    there = curvature_coordinates(target, place, key=jax.random.key(0))
+    matrices = (np.asarray(c.basis, np.float64) for c in (there, coordinates))
+    volumes = [np.linalg.slogdet(matrix)[1] for matrix in matrices]
+    return float(np.nan_to_num(volumes[0] - volumes[1], nan=-np.inf, posinf=0.0, neginf=-np.inf))
 
 
 def _barrier(

@@ -1,8 +1,7 @@
-"""The no-U-turn sampler of BlackJAX as a kernel, for problems whose gradient is cheap."""
+"""The no-U-turn sampler of BlackJAX as a kernel, and its warm-up by all chains together."""
 
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,18 +11,35 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.driver.compile import compiled_at
+from ergodax.driver.sample import sample
+from ergodax.driver.samples import Samples
 from ergodax.kernel import Info, Kernel
 from ergodax.target.base import AbstractTarget
-from ergodax.tune.background import compile_rounds
-from ergodax.tune.curvature import LARGEST_DENSE
-from ergodax.tune.decisions import DecisionLog, Tuned
+from ergodax.tune.budget import Deadline
+from ergodax.tune.curvature import draws_coordinates
+from ergodax.tune.decisions import Tuned
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.modes import at_modes, potential_and_gradient
+from ergodax.tune.modes import at_modes
+from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import Coordinates, in_coordinates
 
-WARM_UP = 500  # steps of each chain
+# Of the warm-up, steps of each chain:
+SETTLING = 50  # from the start to where the draws are looked at
+WINDOWS = 50, 100, 150  # after each the coordinates are those of its draws
+LAST = 60  # with the step alone adapted
+BLOCK = 10  # between two changes of the step
+FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
+ACCEPTANCE = 0.8
+CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
+GAIN = 1.5  # of the logarithm of the step, at the first change
+SHORTER = 0.25  # of a first step that is hardly ever accepted
+HARDLY = 0.2
+SHORTEST = 1e-6
+
 MOST_DOUBLINGS = 10  # of a trajectory
-FEW_DOUBLINGS = 7  # where time is short
+FEWEST_DOUBLINGS = 5
+SHARE = 0.01  # of the time left, which a trajectory of all chains may take
+TRAJECTORY = 2**4  # leapfrogs, of which most trajectories in whitened coordinates have fewer
 SETTLE = 100  # draws that are left out where chains begin at several modes
 THREE_LEAPFROGS = 1.1  # the step at which three of them turn a normal law's trajectory around
 HALVINGS = 10  # of a start that lies where the density is not finite
@@ -42,34 +58,30 @@ class NutsState(eqx.Module):
 
 
 class Nuts(Kernel):
-    """NUTS with a step size and an inverse mass, (d, d) or (d,), found by `warm_up`.
-
-    A trajectory has up to 2^max_doublings leapfrogs.
-    """
+    """NUTS with unit mass, for coordinates whose scale is 1; up to 2^max_doublings leapfrogs."""
 
     target: AbstractTarget
     step_size: Float[Array, ""]
-    inverse_mass: Array
     max_doublings: int = eqx.field(static=True, default=MOST_DOUBLINGS)
 
-    def _algorithm(self) -> Any:
+    def _algorithm(self, position: PyTree) -> Any:
         import blackjax
 
+        unit = jnp.ones(tree.size(position), self.step_size.dtype)
         return blackjax.nuts(
-            _log_density(self.target), self.step_size, self.inverse_mass,
-            max_num_doublings=self.max_doublings,
-        )  # fmt: skip
+            _log_density(self.target), self.step_size, unit, max_num_doublings=self.max_doublings
+        )
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> NutsState:
         """BlackJAX's state at the position, in JAX's default precision, which BlackJAX wants."""
         with jax.numpy_dtype_promotion("standard"):
             default = jax.tree.map(lambda x: x.astype(float), tree.freeze(position))
-            return NutsState(self._algorithm().init(default))
+            return NutsState(self._algorithm(default).init(default))
 
     def step(self, key: PRNGKeyArray, state: NutsState) -> tuple[NutsState, Info]:
         """One trajectory."""
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            inner, told = self._algorithm().step(key, state.inner)
+            inner, told = self._algorithm(state.position).step(key, state.inner)
         info = Info(
             step_size=self.step_size,
             potential=-inner.logdensity,
@@ -92,27 +104,49 @@ def tune_nuts(
     key: PRNGKeyArray,
     num_chains: int,
     modes: Sequence[PyTree] = (),
-    max_doublings: int = MOST_DOUBLINGS,
+    deadline: Deadline | None = None,
+    acceptance: float = ACCEPTANCE,
 ) -> Tuned:
-    """Warm NUTS up in whitened coordinates, from dispersed starts at each of several modes."""
+    """Warm NUTS up from dispersed starts at each of several modes.
+
+    The step follows the acceptance of all chains, as in Stan's warm-up; the coordinates, in place
+    of a mass, follow the draws of all chains, in windows each longer than the one before. Where the
+    step at which it ends says that the law is about normal, a longer one is taken
+    (`turning_step`).
+
+    Args:
+        target: of the position.
+        coordinates: whitened, as far as is known.
+        key: a key of `jax.random.key`.
+        num_chains: chains.
+        modes: positions of all of them where there are several.
+        deadline: at which it ends, whatever the kernel is then; by default none.
+        acceptance: that the step is adapted to.
+    """
+    deadline = deadline or Deadline.never()
     key_start, key_run = split_key(key, 2)
     offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
     dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
     offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
     inner = in_coordinates(target, coordinates)
     starts = _inside(inner, at_modes(centres, coordinates, modes), offsets)
-    d = coordinates.dimension
-    dense = coordinates.basis.ndim == 1 and d <= LARGEST_DENSE  # correlations left to the mass
-    mass = np.eye(d) if dense else np.ones(d)
-    like = Nuts(inner, on_device(1.0, dtype), on_device(mass, dtype), max_doublings)
-    compiling = compile_rounds(like, coordinates, starts, 1, key_start)
-    kernel, last = warm_up(
-        inner, starts, WARM_UP, key=key_run, dense=dense, max_doublings=max_doublings
+    seconds = num_chains * seconds_of_gradient(target, coordinates.centre)
+    most = int(np.log2(max(SHARE * deadline.left() / seconds, 1.0)))
+    doublings = int(np.clip(most, FEWEST_DOUBLINGS, MOST_DOUBLINGS))
+    warm = warm_up(
+        target,
+        coordinates,
+        starts,
+        key=key_run,
+        deadline=deadline,
+        doublings=doublings,
+        acceptance=acceptance,
     )
-    compiling.exception()  # waits; what failed will fail again where it is needed
-    if modes:  # where the long steps of the warm-up may have brought all chains into one
-        return Tuned(kernel, coordinates, starts, None, 1, SETTLE)
-    return Tuned(kernel, coordinates, last, None, 1, 0)
+    # The long steps of the warm-up may have brought all chains into one of several modes.
+    if modes:
+        places = at_modes(centres, warm.coordinates, modes)
+        return Tuned(warm.kernel, warm.coordinates, places, None, 1, SETTLE)
+    return Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0)
 
 
 def _inside(
@@ -129,67 +163,124 @@ def _inside(
     return jax.device_put(middle + steps)
 
 
-def nuts_in_time(
-    target: AbstractTarget,
-    coordinates: Coordinates,
-    log: DecisionLog,
-    key: PRNGKeyArray,
-    num_chains: int,
-    modes: Sequence[PyTree],
-    max_seconds: float,
-) -> Tuned | None:
-    """As `tune_nuts`, with trajectories of 127 leapfrogs at most; None if time is too short for it.
-
-    The warm-up mostly takes half of the time that is foreseen.
-    """
-    gradients = WARM_UP * 2**FEW_DOUBLINGS * num_chains
-    seconds = gradients * _seconds_of_gradient(target, coordinates.centre)
-    if seconds > max_seconds:
-        log.decide("sampler", "not NUTS", f"its warm-up might take {seconds:,.0f} s")
-        return None
-    log.decide("sampler", "NUTS", "all rows, since no batch served")
-    return tune_nuts(target, coordinates, key, num_chains, modes, FEW_DOUBLINGS)
+def warm_up_seconds(target: AbstractTarget, coordinates: Coordinates, num_chains: int) -> float:
+    """How long a warm-up of NUTS mostly takes, its compilation apart."""
+    leapfrogs = TRAJECTORY * (SETTLING + sum(WINDOWS) + LAST)
+    return leapfrogs * num_chains * seconds_of_gradient(target, coordinates.centre)
 
 
-def _seconds_of_gradient(target: AbstractTarget, position: PyTree) -> float:
-    frozen, times = tree.freeze(position), []
-    for _ in range(4):  # the first may compile
-        began = time.perf_counter()
-        jax.block_until_ready(potential_and_gradient(target, frozen))
-        times.append(time.perf_counter() - began)
-    return min(times)
+class Warm(NamedTuple):
+    """What a warm-up has come to."""
+
+    kernel: Nuts  # in the coordinates
+    coordinates: Coordinates
+    ends: Float[Array, "chains d"]  # u of each chain
 
 
 def warm_up(
     target: AbstractTarget,
-    positions: PyTree,
-    num_steps: int,
+    coordinates: Coordinates,
+    starts: Float[Array, "chains d"],
     *,
     key: PRNGKeyArray,
-    dense: bool = True,
-    max_doublings: int = MOST_DOUBLINGS,
-) -> tuple[Nuts, PyTree]:
-    """Stan's window adaptation in every chain; median step sizes and mean masses are kept.
-
-    Where the step that it finds says that the law is about normal, a longer one is taken
-    (`turning_step`).
+    deadline: Deadline | None = None,
+    doublings: int = MOST_DOUBLINGS,
+    acceptance: float = ACCEPTANCE,
+) -> Warm:
+    """Find the step, and coordinates whose scale is 1, as `tune_nuts` describes.
 
     Args:
-        target: of a vector u.
-        positions: a start for each chain, leading axis chains.
-        num_steps: of each chain.
+        target: of the position.
+        coordinates: the first ones.
+        starts: u of each chain.
         key: a key of `jax.random.key`.
-        dense: whether the mass is a matrix; in whitened coordinates a diagonal is enough.
-        max_doublings: of a trajectory.
-
-    Returns:
-        The kernel, and where each chain came to.
+        deadline: at which it ends; by default never.
+        doublings: of a trajectory, at most.
+        acceptance: that the step is adapted to.
     """
-    last, steps, masses = _warm_up(target, positions, num_steps, key, dense, max_doublings)
-    inverse_mass = np.mean(np.asarray(masses, np.float64), axis=0)
-    step_size = turning_step(float(np.median(np.asarray(steps))), len(inverse_mass))
-    mass = jnp.asarray(inverse_mass, masses.dtype)
-    return Nuts(target, jnp.asarray(step_size, steps.dtype), mass, max_doublings), last
+    deadline = deadline or Deadline.never()
+    chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
+    keys = iter(split_key(key, 2 + len(WINDOWS)))
+    chains.run(SETTLING, next(keys))
+    for window in WINDOWS:
+        draws = chains.run(window, next(keys))
+        if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
+            chains.whiten(draws)
+    chains.run(LAST, next(keys))
+    step = chains.step
+    if acceptance == ACCEPTANCE:
+        step = turning_step(step, coordinates.dimension)
+    return Warm(chains.kernel(step), chains.coordinates, chains.ends)
+
+
+class _Chains:
+    """The chains of a warm-up, their step and their coordinates."""
+
+    def __init__(
+        self,
+        target: AbstractTarget,
+        coordinates: Coordinates,
+        starts: Float[Array, "chains d"],
+        doublings: int,
+        deadline: Deadline,
+        acceptance: float,
+    ) -> None:
+        self.target, self.coordinates, self.ends = target, coordinates, starts
+        self.doublings, self.deadline, self.acceptance = doublings, deadline, acceptance
+        self.step, self.found = 1.0, False  # the scale of the coordinates, if they are right
+
+    def kernel(self, step: float) -> Nuts:
+        """With a step in the present coordinates."""
+        inner, dtype = in_coordinates(self.target, self.coordinates), self.ends.dtype
+        return Nuts(inner, on_device(step, dtype), self.doublings)
+
+    def run(self, steps: int, key: PRNGKeyArray) -> Float[np.ndarray, "chains draws d"]:
+        """Take so many steps, if there is time, and adapt the step size; the draws' u."""
+        parts, logs = [], []
+        for number, key_block in enumerate(split_key(key, steps // BLOCK)):
+            if self.deadline.over:
+                break
+            samples = self._block(key_block)
+            off = _acceptance(samples) - self.acceptance
+            self.step *= float(np.exp(GAIN * off / np.sqrt(1.0 + number)))
+            parts.append(self.coordinates.of_chains(samples.position))
+            logs.append(np.log(self.step))
+        if not parts:
+            return np.empty((len(self.ends), 0, self.coordinates.dimension))
+        self.step = float(np.exp(np.mean(logs[len(logs) // 2 :])))
+        return np.concatenate(parts, axis=1)
+
+    def _block(self, key: PRNGKeyArray) -> Samples:
+        """Steps of one size; where hardly any is accepted, of shorter ones."""
+        while True:
+            samples = sample(
+                self.kernel(self.step),
+                positions=self.ends,
+                num_steps=BLOCK,
+                key=key,
+                num_chains=len(self.ends),
+                collect=self.coordinates.position,
+                progress=False,
+                max_seconds=self.deadline.left(),
+            )
+            if self.found or _acceptance(samples) > HARDLY or self.step < SHORTEST:
+                self.found, self.ends = True, samples.final_state.position
+                return samples
+            self.step *= SHORTER
+
+    def whiten(self, draws: Float[np.ndarray, "chains draws d"]) -> None:
+        """Let the draws have scale 1, about the mean of each chain."""
+        means = draws.mean(axis=1, keepdims=True)
+        within = (draws - means + means.mean(axis=0)).reshape(-1, draws.shape[-1])
+        moved = draws_coordinates(self.coordinates, within)
+        positions = jax.vmap(self.coordinates.position)(self.ends)
+        self.ends = on_device(moved.of_rows(positions), self.ends.dtype)
+        self.coordinates, self.step = moved, min(1.0, self.step)
+
+
+def _acceptance(samples: Samples) -> float:
+    """The mean over steps and chains; a trajectory without a finite energy accepts nothing."""
+    return float(np.mean(np.nan_to_num(samples.info.acceptance))) if samples.num_draws else 0.0
 
 
 def turning_step(adapted: float, dimension: int) -> float:
@@ -212,29 +303,3 @@ def turning_step(adapted: float, dimension: int) -> float:
     """
     normal = dimension <= FEW and adapted >= dimension**-0.25
     return THREE_LEAPFROGS if normal else adapted
-
-
-@eqx.filter_jit
-def _warm_up(
-    target: AbstractTarget,
-    positions: PyTree,
-    num_steps: int,
-    key: PRNGKeyArray,
-    dense: bool,
-    max_doublings: int,
-) -> tuple[PyTree, Array, Array]:
-    import blackjax
-
-    adapt: Any = blackjax.window_adaptation
-    adaptation = adapt(
-        blackjax.nuts, _log_density(target), is_mass_matrix_diagonal=not dense,
-        max_num_doublings=max_doublings,
-    )  # fmt: skip
-
-    def one(key: PRNGKeyArray, position: PyTree) -> tuple[Any, ...]:
-        (state, parameters), _ = adaptation.run(key, position, num_steps)
-        return state.position, parameters["step_size"], parameters["inverse_mass_matrix"]
-
-    keys = jax.random.split(key, jax.tree.leaves(positions)[0].shape[0])
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return jax.vmap(one)(keys, positions)

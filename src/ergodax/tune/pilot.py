@@ -1,7 +1,6 @@
 """A pilot run: correct the coordinates, then find the step whose measured bias is small enough."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,6 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.errors import DivergenceError
 from ergodax.gradient.base import GradientEstimator
@@ -24,28 +22,21 @@ from ergodax.tune.background import (
     pilot_run,
     relaxation,
 )
+from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
-from ergodax.tune.estimator import LARGEST_SECOND_ORDER, LONGEST_STEP, Plan, choose_estimator
+from ergodax.tune.doubts import doubt_of_draws
+from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
 from ergodax.tune.host import generator, on_device, some_rows, split_key
-from ergodax.tune.modes import at_modes, potential_and_gradient
-from ergodax.tune.nuts import nuts_in_time
-from ergodax.tune.surrogate import tune_surrogate
-from ergodax.tune.whitening import Coordinates, flattened, posterior_in
+from ergodax.tune.modes import at_modes
+from ergodax.tune.whitening import Coordinates, posterior_in
 
 POINTS = 16
 WHITENED = 0.75, 1.33  # sds of pilot draws between which coordinates need no correction
 ATTEMPTS = 6
+LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
 SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
-NOWHERE_FINITE = (
-    "the chains diverged at every step size that was tried. Look at the posterior for places where "
-    "it is not finite, or give a better start."
-)
-# Of the check by all rows:
-FEWEST = 16  # draws
-TOTAL = 200  # draws times dimensions: five standard deviations of a normal law's are 0.5 then
-DISAGREES = 0.5
 
 
 def tune(
@@ -54,77 +45,66 @@ def tune(
     log: DecisionLog,
     *,
     key: PRNGKeyArray,
-    mode: PyTree | None = None,
     modes: Sequence[PyTree] = (),
     accuracy: float = 0.05,
     num_chains: int = 4,
-    max_seconds: float = math.inf,
+    deadline: Deadline | None = None,
     progress: bool = True,
     programs: Programs | None = None,
-) -> Tuned:
+) -> Tuned | None:
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
-
-    Where every batch is too noisy, HMC on a surrogate is tried (`tune_surrogate`), and then NUTS on
-    all rows (`nuts.nuts_in_time`) if its warm-up is sure to end in time.
 
     Args:
         posterior: with data.
         coordinates: whitened, as far as is known.
         log: is told the decisions.
         key: a key of `jax.random.key`.
-        mode: of the posterior; by default the centre of the coordinates.
         modes: positions of all of them where there are several: the noise is measured at each,
             since control variates about one are none at another.
         accuracy: the bias of the step shall be below half of it, in posterior sds.
         num_chains: of the pilot runs.
-        max_seconds: after the first pilot none is begun that leaves no time for sampling.
+        deadline: at which a pilot is cut; after the first none is begun that would not end.
         progress: show bars.
         programs: that are being compiled, if a guess has been made.
 
-    Raises:
-        DivergenceError: the chains diverge however short the step.
+    Returns:
+        None where no batch serves: every one is too noisy, the chains diverge, leave the support or
+        miss what a few rows say. The log says which.
     """
-    key_rows, key_points, key_starts, key_surrogate, *keys = split_key(key, 5 + ATTEMPTS)
+    key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
     rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
-    programs, first = programs or Programs(num_chains), coordinates
-    search = _Search(coordinates, points, deadline=time.perf_counter() + max_seconds)
+    programs = programs or Programs(num_chains)
+    search = _Search(coordinates, points, deadline or Deadline.never())
     good = late = False
-    settings: dict[str, Any] = {"num_chains": num_chains, "progress": progress}
-
-    def surrogate() -> Tuned | None:
-        if modes or first.dimension > LARGEST_SECOND_ORDER:
-            return None
-        place = first.centre if mode is None else mode
-        return tune_surrogate(posterior, place, log, key_surrogate, **settings)
-
-    def nuts() -> Tuned | None:
-        left = search.deadline - time.perf_counter()
-        return nuts_in_time(posterior, first, log, keys[-1], num_chains, modes, left)
-
-    for number, key_run in enumerate(keys[:-1]):
+    for key_run in keys:
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
         moved, plan = _planned(posterior, search.coordinates, rows, places, search.longest)
-        if not number and plan.name == "FullGradient" and (found := surrogate()) is not None:
-            return found
+        if plan.name == "FullGradient" or plan.costs[plan.name] > LEAPFROGS * posterior.num_data:
+            log.decide("batches", "none", f"each is too noisy: {_costs_text(plan)}")
+            return None
         search.coordinates = moved
         gradient = plan.build(posterior_in(posterior, moved), dtype)
         programs.begin(plan, gradient, moved, key_run)
         programs.wait_for_pilot(plan)
-        report = search.run(plan, gradient, key_run, **settings)
-        if report is None:
-            continue
-        good = search.ends_with(gradient, plan, report, accuracy, log)
-        if good or (late := search.is_late(log)):
+        report = search.run(plan, gradient, key_run, num_chains=num_chains, progress=progress)
+        if report is not None and (good := search.ends_with(gradient, plan, report, accuracy, log)):
+            break
+        if late := search.is_late(log):
             break
     if search.best is None:
-        raise DivergenceError(NOWHERE_FINITE, step=0, chain=0, state=None, samples=None)
-    right = (good or late) and _agree(posterior, search.best[2], log, key_points, modes)
-    if not (right or late):
-        # Every batch is too noisy, or none has the rows that matter: a few rows decide.
-        if (found := surrogate() or nuts()) is not None:
-            log.faults.clear()
-            return found
+        why = "there was no time for a pilot" if late else "their chains left the finite numbers"
+        log.decide("batches", "none", why)
+        return None
+    drawn = search.best[2].samples
+    doubt = doubt_of_draws(
+        posterior, drawn.position["coarse"], drawn.info.potential, key=key_points, modes=modes
+    )
+    if not doubt and not good and search.best[2].worst(coarse=True) > accuracy:
+        doubt = "the bias of every step that was tried is too large"
+    if doubt:
+        log.decide("batches", "none", doubt)
+        return None
     programs.wait_for_sampling(search.best[-1])
     tuned = _tuned(*search.best, log, key_starts, num_chains)
     return dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
@@ -136,7 +116,7 @@ class _Search:
 
     coordinates: Coordinates  # of the next run
     points: Float[np.ndarray, "points d"]  # u at which the noise is measured
-    deadline: float  # of the sampling
+    deadline: Deadline
     longest: float = LONGEST_STEP  # that may be tried
     draws: int = PILOT_DRAWS  # of each chain
     pace: float = 0.0  # seconds a draw in the last run
@@ -148,18 +128,28 @@ class _Search:
         """The report of a pilot; where it diverged none, and the next one is more careful."""
         began = time.perf_counter()
         try:
-            report = pilot_run(plan, gradient, self.coordinates, key, draws=self.draws, **settings)
+            report = pilot_run(
+                plan,
+                gradient,
+                self.coordinates,
+                key,
+                draws=self.draws,
+                max_seconds=self.deadline.left(),
+                **settings,
+            )
         except DivergenceError:  # shorter steps, from nearer places
             self.longest, self.points = 0.25 * plan.step_size, 0.5 * self.points
+            return None
+        except TimeoutError:
             return None
         self.pace = (time.perf_counter() - began) / self.draws
         return report
 
     def is_late(self, log: DecisionLog) -> bool:
-        """Whether another run would leave no time for sampling."""
+        """Whether there is no time for another run."""
         ahead = self.pace * self.draws
-        late = time.perf_counter() + ahead + self.pace * PILOT_DRAWS > self.deadline
-        if late:
+        late = ahead >= self.deadline.left()
+        if late and self.best:
             log.decide("pilot", "the last one", f"another would take some {ahead:.0f} s")
         return late
 
@@ -191,56 +181,6 @@ class _Search:
             share = np.sqrt(0.35 * accuracy / bound)
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
-
-
-def _agree(
-    posterior: Posterior,
-    report: BiasReport,
-    log: DecisionLog,
-    key: PRNGKeyArray,
-    modes: Sequence[PyTree],
-) -> bool:
-    """Whether the temperature of the pilot's draws is right by all rows; if not, it is a fault."""
-    if modes:  # between which chains may move, and then the temperature varies too much
-        return True
-    found = whole_temperature(posterior, report.samples.position["coarse"], key=key)
-    if abs(found - 1.0) < DISAGREES:
-        return True
-    log.decide("all rows", "disagree with the pilot's draws", f"temperature {found:.3g}, not 1")
-    log.faults.append(
-        f"by all rows the temperature of the draws is {found:.3g} and not 1, so a few rows decide "
-        "that batches miss; try ex.exact.delayed_acceptance, or other parameters of the model"
-    )
-    return False
-
-
-def whole_temperature(posterior: Posterior, draws: PyTree, *, key: PRNGKeyArray) -> float:
-    """The mean over some draws of (x - c) . grad U(x) / d, U of all rows: 1 if the draws are right.
-
-    It holds for every density without a boundary; the variance for a normal one is 2 / d. An
-    observation of extreme curvature may be in no batch of a short run, with every step size alike:
-    a bias measured by comparing steps does not see it. Draws that it forbids make this large.
-
-    Args:
-        posterior: with data in memory.
-        draws: positions with leading axes chains and draws; c is the mean of the chain.
-        key: for which of them.
-    """
-    leaves, structure = jax.tree.flatten(tree.freeze(draws))
-    chains, count = leaves[0].shape[:2]
-    d = sum(leaf[0, 0].size for leaf in leaves)
-    rng, total = generator(key), 0.0
-    some = min(chains * count, max(FEWEST, TOTAL // d))
-    leaves = [np.asarray(leaf) for leaf in leaves]
-    centres = [leaf.mean(axis=1, dtype=np.float64) for leaf in leaves]
-    for number in rng.choice(chains * count, some, replace=False):
-        chain, draw = divmod(int(number), count)
-        parts = [leaf[chain, draw] for leaf in leaves]
-        position = structure.unflatten([on_device(part, part.dtype) for part in parts])
-        gradient = flattened(potential_and_gradient(posterior, position)[1])
-        offsets = [np.ravel(x - c[chain]) for x, c in zip(parts, centres, strict=True)]
-        total += float(np.concatenate(offsets) @ gradient)
-    return total / (some * d)
 
 
 def _planned(

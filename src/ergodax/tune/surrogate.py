@@ -24,10 +24,11 @@ from ergodax.exact.condensed import Rows
 from ergodax.gradient import FullGradient
 from ergodax.sampler.hamiltonian import hmc, split_hmc
 from ergodax.target.posterior import Posterior
+from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates, hessian_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.modes import whole_hessian
+from ergodax.tune.start import whole_hessian
 from ergodax.tune.whitening import Coordinates, posterior_in
 
 ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the
@@ -147,6 +148,7 @@ def tune_surrogate(
     key: PRNGKeyArray,
     num_chains: int = 4,
     progress: bool = True,
+    deadline: Deadline | None = None,
 ) -> Tuned | None:
     """Condense the posterior and tune HMC on it, in rounds that improve both by their draws.
 
@@ -157,12 +159,17 @@ def tune_surrogate(
         key: a key of `jax.random.key`.
         num_chains: chains.
         progress: show bars.
+        deadline: at which it gives up.
 
     Returns:
         A kernel of `ex.exact.delayed_acceptance`; None where the surrogate remains so wrong that
-        hardly a proposal would be accepted.
+        hardly a proposal would be accepted, where it is finite nowhere, or where the time is up.
     """
-    coordinates = hessian_coordinates(mode, whole_hessian(posterior, tree.freeze(mode)))
+    deadline = deadline or Deadline.never()
+    hessian = whole_hessian(posterior, tree.freeze(mode))
+    if not np.isfinite(hessian).all():
+        return None
+    coordinates = hessian_coordinates(mode, hessian)
     key_points, key_trial, *keys = split_key(key, 2 + len(ROUNDS))
     rng, d, dtype = generator(key_points), coordinates.dimension, coordinates.basis.dtype
     points = rng.standard_normal((POINTS, d))
@@ -172,7 +179,12 @@ def tune_surrogate(
     with progress_bar(sum(ROUNDS), show=progress) as report:
         for number, key_round in enumerate(keys):
             starts = _inside(surrogate.condensed, starts)
-            draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round)
+            if starts is None:
+                return None
+            draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round, deadline)
+            if deadline.over:
+                log.decide("surrogate", "none", "there was no time to tune it")
+                return None
             late = draws[:, draws.shape[1] // 3 :].reshape(-1, d)
             points, ends = late[rng.choice(len(late), POINTS, replace=False)], draws[:, -1]
             if number:  # the first draws are too wide to tell
@@ -193,9 +205,13 @@ def _potentials(condensed: Condensed, u: Float[Array, "chains d"]) -> Float[Arra
     return jax.vmap(condensed.potential)(u)
 
 
-def _inside(condensed: Condensed, starts: Float[Array, "chains d"]) -> Float[Array, "chains d"]:
-    """The starts, those beyond a bound that was not known before replaced by the best."""
+def _inside(
+    condensed: Condensed, starts: Float[Array, "chains d"]
+) -> Float[Array, "chains d"] | None:
+    """The starts, those beyond a bound that was not known before replaced by the best, if any."""
     values = np.asarray(_potentials(condensed, starts), np.float64)
+    if not np.isfinite(values).any():
+        return None
     best = int(np.nanargmin(values))
     far = ~(values < values[best] + starts.shape[1] + OUTSIDE)
     return starts[np.where(far, best, np.arange(len(starts)))]
@@ -207,6 +223,7 @@ def _adapt(
     inner: float,
     trajectories: int,
     key: PRNGKeyArray,
+    deadline: Deadline,
 ) -> tuple[Float[np.ndarray, "chains draws d"], float]:
     """Draws of HMC whose step is moved towards the acceptance wanted, and the step of the end."""
     first, parts, found = Steps.of(inner, sharp=len(surrogate.steep) > 0), [], []
@@ -219,12 +236,15 @@ def _adapt(
             key=key_block,
             num_chains=len(starts),
             progress=False,
+            max_seconds=deadline.left(),
         )
         starts = samples.final_state.position
-        off = float(np.mean(samples.info.acceptance)) - ACCEPTANCE
+        off = float(np.mean(samples.info.acceptance)) - ACCEPTANCE if samples.num_draws else 0.0
         inner = min(LONGEST, inner * float(np.exp(2.0 * off / np.sqrt(1.0 + block))))
         parts.append(samples.position)
         found.append(inner)
+        if deadline.over:
+            break
     late = np.log(found[len(found) // 2 :])
     return np.concatenate(parts, axis=1), float(np.exp(late.mean()))
 

@@ -38,6 +38,11 @@ class LowRank(eqx.Module):
         left, right = (np.asarray(x, np.float64) for x in (self.left, self.right))
         return rows + (rows @ right) @ left.T
 
+    def transposed(self, x: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """R^T x, likewise."""
+        left, right = (np.asarray(part, np.float64) for part in (self.left, self.right))
+        return x + right @ (left.T @ x)
+
     def solve_rows(self, rows: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
         """R^-1 of each row, likewise."""
         back, right = (np.asarray(x, np.float64) for x in (self.back, self.right))
@@ -102,13 +107,39 @@ class Coordinates(eqx.Module):
     def of_rows(self, positions: PyTree) -> Float[np.ndarray, "rows d"]:
         """The u of positions along a leading axis, on the host, in double precision."""
         leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(tree.freeze(positions))]
-        flat = np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
+        sizes = [int(np.prod(x.shape[1:])) for x in leaves]
+        flat = np.concatenate(
+            [x.reshape(len(x), size) for x, size in zip(leaves, sizes, strict=True)], axis=1
+        )
         offsets = flat - flattened(self.centre)
         basis = np.asarray(self.basis, np.float64)
         if basis.ndim == 2:
             return np.linalg.solve(basis, offsets.T).T
         inner = offsets / basis
         return inner if self.low_rank is None else self.low_rank.solve_rows(inner)
+
+    def flat_at(self, u: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """The raveled position at u, on the host, in double precision."""
+        basis = np.asarray(self.basis, np.float64)
+        if basis.ndim == 2:
+            return flattened(self.centre) + basis @ u
+        inner = u if self.low_rank is None else self.low_rank.times_rows(u)
+        return flattened(self.centre) + basis * inner
+
+    def pulled_back(self, gradient: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """L^T of a gradient on the raveled position: that on u, likewise."""
+        basis = np.asarray(self.basis, np.float64)
+        if basis.ndim == 2:
+            return basis.T @ gradient
+        inner = basis * gradient
+        return inner if self.low_rank is None else self.low_rank.transposed(inner)
+
+    def of_chains(self, positions: PyTree) -> Float[np.ndarray, "chains draws d"]:
+        """Likewise of positions with two leading axes."""
+        leaves = jax.tree.leaves(tree.freeze(positions))
+        chains, draws = leaves[0].shape[:2]
+        rows = jax.tree.map(lambda x: np.reshape(x, (chains * draws, *x.shape[2:])), positions)
+        return self.of_rows(rows).reshape(chains, draws, self.dimension)
 
     def moved(self, mean: Numbers, factor: Numbers) -> "Coordinates":
         """The coordinates whose 0 is at u = mean and whose unit steps are the columns of L factor.

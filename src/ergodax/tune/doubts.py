@@ -1,0 +1,169 @@
+"""Why draws may be wrong though they look right: edges, rows that batches miss, no integral."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.stats.draws import component_names
+from ergodax.target.base import AbstractTarget
+from ergodax.target.posterior import Posterior
+from ergodax.tune.host import generator, on_device
+from ergodax.tune.start import potential_and_gradient
+from ergodax.tune.whitening import Coordinates, flattened, unflattened
+
+FEWEST = 16  # draws that all rows look at
+TOTAL = 200  # draws times dimensions: five standard deviations of a normal law's are 0.5 then
+DISAGREES = 0.5
+PROBES = 8  # pairs of places around a draw
+# Of the look along rays:
+FAR = 1e2, 1e4  # lengths
+PLATEAU = 30.0  # in potential above the mode, below which chains come to it
+FLATTEST = 2  # directions
+NAMED = 4  # components of a direction
+LARGE = 0.3  # of the largest component of a direction: those that are named
+
+
+def doubt_of_draws(
+    posterior: Posterior,
+    draws: PyTree,
+    potentials: Any,
+    *,
+    key: PRNGKeyArray,
+    modes: Sequence[PyTree] = (),
+) -> str:
+    """Why draws by batches are wrong, by their own potentials and by all rows; "" if they are not.
+
+    Args:
+        posterior: with data in memory.
+        draws: positions with leading axes chains and draws.
+        potentials: of them, as the batches saw them.
+        key: for which draws all rows are asked.
+        modes: where there are several; chains may move between them, and then the temperature
+            varies too much to tell.
+    """
+    if not np.isfinite(potentials).all():
+        return "the density stops at an edge, over which its gradient does not keep the chains"
+    temperature = whole_temperature(posterior, draws, key=key)
+    if not np.isfinite(temperature):
+        return "the density of all rows is zero, or not finite, at some of the draws"
+    if not modes and abs(temperature - 1.0) > DISAGREES:
+        return (
+            f"by all rows the temperature of the draws is {temperature:.3g} and not 1, so a few "
+            "rows decide that batches miss"
+        )
+    return ""
+
+
+def whole_temperature(posterior: Posterior, draws: PyTree, *, key: PRNGKeyArray) -> float:
+    """The mean over some draws of (x - c) . grad U(x) / d, U of all rows: 1 if the draws are right.
+
+    It holds for every density without a boundary; the variance for a normal one is 2 / d. An
+    observation of extreme curvature may be in no batch of a short run, with every step size alike:
+    a bias measured by comparing steps does not see it. Draws that it forbids make this large. It is
+    NaN where U is not finite at one of the draws.
+
+    Args:
+        posterior: with data in memory.
+        draws: positions with leading axes chains and draws; c is the mean of the chain.
+        key: for which of them.
+    """
+    leaves, structure = jax.tree.flatten(tree.freeze(draws))
+    chains, count = leaves[0].shape[:2]
+    d = sum(leaf[0, 0].size for leaf in leaves)
+    rng, total = generator(key), 0.0
+    some = min(chains * count, max(FEWEST, TOTAL // d))
+    leaves = [np.asarray(leaf) for leaf in leaves]
+    centres = [leaf.mean(axis=1, dtype=np.float64) for leaf in leaves]
+    for number in rng.choice(chains * count, some, replace=False):
+        chain, draw = divmod(int(number), count)
+        parts = [leaf[chain, draw] for leaf in leaves]
+        position = structure.unflatten([on_device(part, part.dtype) for part in parts])
+        potential, gradient = potential_and_gradient(posterior, position)
+        offsets = [np.ravel(x - c[chain]) for x, c in zip(parts, centres, strict=True)]
+        total += float(np.concatenate(offsets) @ flattened(gradient))
+        total += 0.0 if np.isfinite(potential) else np.nan
+    return total / (some * d)
+
+
+def stops_near(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    places: Float[Array, "chains d"],
+    *,
+    key: PRNGKeyArray,
+) -> bool:
+    """Whether the density stops, or is not finite, within about an sd of some of the draws.
+
+    Args:
+        target: with data or without.
+        coordinates: whitened by the draws.
+        places: u of some draws.
+        key: for the directions in which to look.
+    """
+    rng, centre = generator(key), coordinates.centre
+    around = [
+        np.asarray(u, np.float64) + sign * step
+        for u in places
+        for step in rng.standard_normal((PROBES, coordinates.dimension))
+        for sign in (1.0, -1.0)
+    ]
+    return not all(np.isfinite(_potential(target, centre, coordinates.flat_at(u))) for u in around)
+
+
+def improper_direction(target: AbstractTarget, init: PyTree, coordinates: Coordinates) -> str:
+    """The components along which the density does not fall off; "" where it does.
+
+    A density has an integral only if it falls faster than one over the distance. The potential is
+    looked at far out from the centre on the line from `init` through it, where a search for a mode
+    at infinity goes, and to both sides in the directions that the curvature tells least of.
+
+    Args:
+        target: with data or without.
+        init: where the search for the mode began.
+        coordinates: whitened at the mode.
+    """
+    centre = flattened(coordinates.centre)
+    lowest = _potential(target, init, centre)
+    for ray in _rays(init, coordinates):
+        near, far = (_potential(target, init, centre + length * ray) for length in FAR)
+        rise = far - near
+        if abs(rise) < np.log(FAR[1] / FAR[0]) and near < lowest + PLATEAU:
+            names = _names(init)
+            size = np.abs(ray)
+            order = [k for k in np.argsort(-size)[:NAMED] if size[k] > LARGE * size.max()]
+            return ", ".join(names[k] for k in sorted(order))
+    return ""
+
+
+def _rays(init: PyTree, coordinates: Coordinates) -> list[Float[np.ndarray, " d"]]:
+    away = flattened(coordinates.centre) - flattened(init)
+    basis = np.asarray(coordinates.basis, np.float64)
+    columns = basis if basis.ndim == 2 else np.diag(basis) if len(basis) < 2 else None
+    rays = [away] if away.any() else []
+    if columns is None:
+        flattest = np.argsort(-np.abs(basis))[:FLATTEST]
+        directions = [basis[k] * np.eye(1, len(basis), k)[0] for k in flattest]
+    else:
+        sizes = np.linalg.norm(columns, axis=0)
+        directions = [columns[:, k] for k in np.argsort(-sizes)[:FLATTEST]]
+    return rays + [sign * ray for ray in directions for sign in (1.0, -1.0)]
+
+
+def _potential(target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d"]) -> float:
+    return float(potential_and_gradient(target, tree.freeze(unflattened(like, flat)))[0])
+
+
+def _names(position: PyTree) -> list[str]:
+    """Of the components of the raveled position, as in the table of errors."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree.freeze(position))
+    return [
+        name
+        for path, leaf in leaves
+        for name in component_names(
+            tree.path_name(path) or "position", np.empty((1, 1, *leaf.shape))
+        )
+    ]

@@ -1,0 +1,229 @@
+"""Draws in rounds until the errors are small enough, the time is up, or more would not help."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from ergodax.driver.sample import sample
+from ergodax.driver.samples import Samples
+from ergodax.target.base import AbstractTarget
+from ergodax.tune.budget import Deadline
+from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table, is_accurate
+from ergodax.tune.doubts import stops_near
+from ergodax.tune.host import split_key
+from ergodax.tune.kept import MORE, Kept
+from ergodax.tune.nuts import Nuts
+
+ROUNDS = 6  # of sampling; each may be four times as long as the one before
+DRAWS = 1_000  # of the first round, all chains together
+AT_LEAST = 500  # of each chain
+LEAST = 0.1  # of the draws so far, that a round has at least
+NUMBERS = 2**28  # that the draws may have, all chains together
+MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
+FEWEST = 8  # draws of a chain that tell anything
+GRACE = 2.0  # seconds for the first draws where the time is up already
+# Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
+APART, FALLS = 1.2, 0.5
+
+
+def sample_rounds(
+    target: AbstractTarget,
+    tuned: Tuned,
+    key: PRNGKeyArray,
+    log: DecisionLog,
+    *,
+    accuracy: float,
+    num_chains: int,
+    deadline: Deadline,
+    progress: bool,
+    kept: Kept,
+) -> Inference:
+    """Draw, look at the errors, draw more.
+
+    Args:
+        target: what to sample.
+        tuned: what to sample with.
+        key: a key of `jax.random.key`.
+        log: is told how many draws, and what is wrong with them.
+        accuracy: the error that is small enough, in posterior sds.
+        num_chains: chains.
+        deadline: at which a round is cut.
+        progress: show bars.
+        kept: where the rounds are kept on disk.
+
+    Raises:
+        DivergenceError: a chain left the finite numbers.
+    """
+    rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
+    key_look, *keys = split_key(key, 1 + ROUNDS)
+    count = max(DRAWS // num_chains, AT_LEAST)
+    while True:
+        rounds.draw(count, keys[len(rounds.parts)])
+        rounds.look(key_look)
+        count = rounds.more()
+        if kept.ends(len(rounds.parts), not count or len(rounds.parts) == ROUNDS):
+            break
+    if not (rounds.good or rounds.faults or log.faults):
+        rounds.faults.append(rounds.shortcoming())
+    draws = f"{rounds.samples.num_draws} draws of each of {num_chains} chains"
+    log.decide("length", draws, f"{len(rounds.parts)} rounds, thinned by {tuned.thin}")
+    if not log.faults:  # else these follow from those
+        log.faults.extend(rounds.faults)
+    converged = rounds.good and not log.faults
+    return Inference(rounds.samples, rounds.table, accuracy, converged, log, tuned)
+
+
+@dataclasses.dataclass
+class _Rounds:
+    """What has been drawn, and what is known of it."""
+
+    target: AbstractTarget
+    tuned: Tuned
+    log: DecisionLog
+    accuracy: float
+    num_chains: int
+    deadline: Deadline
+    progress: bool
+    kept: Kept
+    parts: list[Samples] = dataclasses.field(default_factory=list)
+    r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
+    faults: list[str] = dataclasses.field(default_factory=list)
+    late: bool = False  # the last round was cut
+
+    def draw(self, count: int, key: PRNGKeyArray) -> None:
+        """One more round of so many draws of each chain, or as many as there is time for."""
+        thin, positions, early = self.tuned.thin, self.tuned.starts, 0
+        if self.parts:
+            positions = self.parts[-1].final_state.position
+        else:
+            early = -(-self.tuned.burn_in // thin)  # draws that are left out
+        with self.log.timing("sampling"):
+            name, seconds = f"round-{len(self.parts)}", self.deadline.left()
+            part = self._sample(name, positions, early + count, key, seconds)
+            self.late = self.kept.made(name, part.num_draws)
+            if self.late and not self.parts and part.num_draws < AT_LEAST:
+                # Most of it was compilation; a few draws say more than none.
+                begin, more = part.final_state.position, AT_LEAST - part.num_draws
+                key = jax.random.fold_in(key, 1)
+                rest = self._sample(name + MORE, begin, more, key, GRACE)
+                self.kept.made(name + MORE, rest.num_draws)
+                part = _joined([part, rest])
+        self.parts.append(part.without(min(early, max(0, part.num_draws - FEWEST))))
+
+    def _sample(
+        self, name: str, positions: PyTree, draws: int, key: PRNGKeyArray, seconds: float
+    ) -> Samples:
+        draws, checkpoint = self.kept.round(name, draws)
+        return sample(
+            self.tuned.kernel,
+            positions=positions,
+            num_steps=draws * self.tuned.thin,
+            key=key,
+            num_chains=self.num_chains,
+            thin=self.tuned.thin,
+            collect=self.tuned.coordinates.position,
+            progress=self.progress,
+            max_seconds=seconds,
+            checkpoint=checkpoint,
+        )
+
+    def look(self, key: PRNGKeyArray) -> None:
+        """Measure the errors, and note what more draws would not mend."""
+        with self.log.timing("diagnostics"):
+            self.samples = _joined(self.parts)
+            self.table = error_table(self.samples, self.tuned.bias)
+        self.r_hats.append(float(self.table["r_hat"].max()))
+        self.good = is_accurate(self.table, self.accuracy)
+        self.faults = []
+        if self.samples.num_draws < FEWEST:
+            self.faults.append(
+                f"there was time for {self.samples.num_draws} draws of a chain only; try a larger "
+                "max_seconds"
+            )
+            return
+        if (divergent := self._divergent()) > MOST_DIVERGENT and not self._edge(key):
+            self.log.coarse = not self.log.faults
+            self.faults.append(
+                f"{divergent:.1%} of the trajectories diverged, so draws are missing where the "
+                "density curves most; try other parameters of the model, such as standardised "
+                "effects in place of effects (non-centred)"
+            )
+        if self._stay_apart():
+            self.faults.append(self._apart())
+
+    def _divergent(self) -> float:
+        if not isinstance(self.tuned.kernel, Nuts):
+            return 0.0
+        return float(np.mean(~np.asarray(self.samples.info.accepted)))
+
+    def _edge(self, key: PRNGKeyArray) -> bool:
+        """Whether trajectories end where the density stops, which does no harm to the draws."""
+        coordinates = self.tuned.coordinates
+        return stops_near(self.target, coordinates, self.parts[-1].final_state.position, key=key)
+
+    def _stay_apart(self) -> bool:
+        """Whether R-hat does not fall although the draws have more than doubled."""
+        if len(self.r_hats) < 2 or self.late:
+            return False
+        before, now = self.r_hats[-2:]
+        return now > APART and now - 1.0 > FALLS * (before - 1.0)
+
+    def _apart(self) -> str:
+        worst = str(self.table["r_hat"].idxmax())
+        return (
+            f"the chains stay apart: R-hat of {worst} is {self.r_hats[-1]:.2f} and does not fall. "
+            "The posterior has several modes, or a direction in which it mixes very slowly; try "
+            "ex.replica_exchange, or parameters of which only one setting fits"
+        )
+
+    def more(self) -> int:
+        """How many draws of each chain to make next; 0 where it is enough, or would not help."""
+        table, drawn = self.table, self.samples.num_draws
+        biased = (table[["bias_mean", "bias_sd"]].max(axis=1) > self.accuracy).any()
+        if self.good or biased or self.faults or self.log.faults or self.late:
+            return 0
+        room = NUMBERS // (self.num_chains * self.tuned.coordinates.dimension) - drawn
+        count = min(_missing(table, self.accuracy, drawn), room)
+        return count if count >= LEAST * drawn and not self.deadline.over else 0
+
+    def shortcoming(self) -> str:
+        """Why the errors are not small enough."""
+        table = self.table
+        worst = str(table["error"].fillna(np.inf).idxmax())
+        row = table.loc[worst]
+        error = f"{worst} has an error of {row['error']:.2g} posterior sd, not {self.accuracy:g}"
+        if max(row["bias_mean"], row["bias_sd"]) > self.accuracy:
+            return f"{error}, most of it the bias of the step; try a larger max_seconds"
+        if self.r_hats[-1] > APART:
+            component = str(table["r_hat"].idxmax())
+            error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
+        if not self.late:
+            return f"{error}, after as many draws as there is room for"
+        mcse = float(np.nanmax(table[["mcse_mean", "mcse_sd"]].to_numpy()))
+        times = max((mcse / self.accuracy) ** 2, 1.1)
+        return (
+            f"the time was up, and {error}; that takes about {times:.2g} times as many draws: try "
+            "a larger max_seconds, or fewer parameters"
+        )
+
+
+def _missing(table: Any, accuracy: float, drawn: int) -> int:
+    """How many draws of each chain are missing: the error falls as one over their root."""
+    mcse = np.maximum(table["mcse_mean"], table["mcse_sd"]).to_numpy()
+    bias = np.maximum(table["bias_mean"], table["bias_sd"]).to_numpy()
+    room = np.maximum(accuracy - bias, 0.25 * accuracy)
+    missing = np.nan_to_num((mcse / room) ** 2, nan=np.inf) * 1.2
+    factor = float(np.clip(missing.max(), 2.0, 5.0))
+    return int(np.ceil((factor - 1.0) * drawn))
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    """Rounds of the same chains as one run."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = [(p.position, p.info) for p in parts]
+    position, info = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
+    return Samples(position, info, parts[-1].final_state)

@@ -1,0 +1,362 @@
+"""Where an inference begins: the mode, whitened coordinates there, and what lies around it."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.gradient.expansion import expand
+from ergodax.target.base import AbstractTarget
+from ergodax.target.mode import TOLERANCE, Minimum, enough, minimise
+from ergodax.target.posterior import Posterior
+from ergodax.tune.budget import Deadline
+from ergodax.tune.curvature import LARGEST_DENSE, curvature_coordinates, round_coordinates
+from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.estimator import LARGEST_SECOND_ORDER
+from ergodax.tune.host import generator, on_device, some_rows, split_key
+from ergodax.tune.whitening import Coordinates, flattened, unflattened
+
+ROWS = 2_000  # that stand for all in the first part of the search
+WORTH = 4  # times so many, from which they are worth it
+FIRST = 60  # iterations of L-BFGS in the position's own units
+WHITENED = 60  # in whitened ones
+REWHITENED = 4  # times at most
+FLAT = 0.02  # gradient of a component in whitened coordinates: so many sds away from the mode
+NEAR = 0.2  # which is near enough where rounding lets the search come no nearer
+NEWTONS = 60  # iterations of Newton's method, where L-BFGS does not come near
+CHUNK = 1024  # examples at a time, whose Hessians are summed
+ASIDE = 0.1  # in the position's own units
+FALL = 0.1  # in potential, from a place that is no mode
+COARSEST = 0.1  # the rounding of a component, in its sds
+# Of the look around the mode:
+PLACES = 16
+NUDGE = 1e-3  # of a draw
+FEW_ROWS = 10.0  # mean of u dU/du, from which the curvature at the mode misses some row's
+RISE = 20.0, 2.0  # in potential above the mode, and for each dimension, that is still the posterior
+
+
+class Start(NamedTuple):
+    """Where to begin."""
+
+    place: PyTree  # the mode, if it was found
+    coordinates: Coordinates
+    smooth: bool  # whether the density is positive everywhere around
+    typical: bool  # whether draws from the coordinates' normal law are about as likely as they say
+    noise: float = 0.0  # of the potential, by rounding
+    virial: float = 1.0  # the largest mean of u dU/du of a component, 1 for a normal law
+
+
+def check_start(target: AbstractTarget, init: PyTree) -> None:
+    """Fail where the target can't be evaluated at `init`, or is not finite there.
+
+    Raises:
+        TypeError: a position that is not floating point, or a potential that is not a number.
+        ValueError: shapes that do not fit, or a density that is not finite.
+    """
+    position = tree.freeze(init, "init")
+    target.check(position)
+    value, gradient = potential_and_gradient(target, position)
+    if not tree.known_finite((value, gradient)):
+        raise ValueError(
+            f"init: the log density there is {-float(value):g}, and it and its gradient must be "
+            "finite. Try a position inside the support, or unconstrained parameters."
+        )
+
+
+def find_start(
+    target: AbstractTarget, init: PyTree, log: DecisionLog, key: PRNGKeyArray, deadline: Deadline
+) -> Start:
+    """Search for the mode, whiten there, and look around; where that is no place, begin at `init`.
+
+    At the mode of a density without a bound, such as that of a variance of effects that may all be
+    zero, the curvature tells nothing of where the draws lie, and what is around is far less likely.
+
+    Args:
+        target: with data or without.
+        init: of the user.
+        log: is told the decisions.
+        key: a key of `jax.random.key`.
+        deadline: at which the search for the mode ends.
+    """
+    key_mode, key_scale, key_look = split_key(key, 3)
+    with log.timing("mode"):
+        mode = _mode(target, tree.freeze(init, "init"), key_mode, deadline)
+    with log.timing("scale"):
+        place = unflattened(init, mode.position)
+        candidates = _candidates(target, init, place, key_scale)
+        looked = (_look_around(target, start, key_look) for start in candidates)
+        plain = Start(init, plain_coordinates(init), True, False)
+        begin = next((start for start in looked if start.typical), plain)
+    _tell(log, mode, begin, begin.place is place)
+    return begin
+
+
+def _candidates(
+    target: AbstractTarget, init: PyTree, mode: PyTree, key: PRNGKeyArray
+) -> Iterator[Start]:
+    """Places and coordinates, those that are most often right first."""
+    yield Start(mode, round_coordinates(target, mode, key=key), True, False)
+    for place in (mode, init):
+        yield Start(place, curvature_coordinates(target, place, key=key), True, False)
+    yield Start(init, plain_coordinates(init), True, False)
+
+
+def _tell(log: DecisionLog, mode: Minimum, start: Start, at_mode: bool) -> None:
+    """The decisions, and a fault where the dtype is too coarse."""
+    found = "the mode" if mode.converged else "where the search for the mode stopped"
+    around = "typical draws lie around it" if start.typical else "typical draws lie elsewhere"
+    if not start.smooth:
+        around += "; the density stops at an edge near it"
+    if start.typical and start.virial > FEW_ROWS:
+        around += "; a few rows decide, as it seems"
+    log.decide(
+        "start", found if at_mode else "init", f"{mode.evaluations} gradients of all rows; {around}"
+    )
+    coordinates, sizes = start.coordinates, start.coordinates.scales
+    scales = f"scales {sizes.min():.2g} to {sizes.max():.2g}"
+    log.decide("coordinates", _kind(coordinates), scales)
+    dtype = tree.result_dtype(tree.freeze(coordinates.centre))
+    grain = np.abs(flattened(coordinates.centre)) * float(jnp.finfo(dtype).eps)
+    if start.typical and (grain > COARSEST * sizes).any():
+        log.coarse = True
+        log.faults.append(
+            f"{dtype} resolves a component to no better than {np.max(grain / sizes):.2g} "
+            "posterior sds; try jax_enable_x64, or subtract a constant from the parameter"
+        )
+
+
+def plain_coordinates(init: PyTree) -> Coordinates:
+    """The position's own, as a matrix where there is room for one."""
+    size = tree.size(tree.freeze(init))
+    unit = np.eye(size) if size <= LARGEST_DENSE else np.ones(size)
+    return Coordinates(init, on_device(unit, tree.result_dtype(tree.freeze(init))))
+
+
+def _kind(coordinates: Coordinates) -> str:
+    if coordinates.basis.ndim == 2:
+        unit = np.array_equal(coordinates.basis, np.eye(coordinates.dimension))
+        return "the position's own" if unit else "by the Hessian"
+    if coordinates.low_rank is None:
+        return "by the diagonal of the Fisher information"
+    count = coordinates.low_rank.right.shape[1]
+    directions = f"{count} directions" if count > 1 else "one"
+    return f"by the curvature: a diagonal and the sharpest {directions}"
+
+
+def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Start:
+    """The start, with what pairs of opposite draws of its normal law say of the density there."""
+    coordinates = start.coordinates
+    if not np.isfinite(coordinates.basis).all():
+        return start._replace(typical=False)
+    draws = generator(key).standard_normal((PLACES // 2, coordinates.dimension))
+
+    def potentials(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        frozen = [tree.freeze(unflattened(start.place, coordinates.flat_at(u))) for u in places]
+        found = [potential_and_gradient(target, x) for x in frozen]
+        slopes = [coordinates.pulled_back(flattened(gradient)) for _, gradient in found]
+        return np.array([float(value) for value, _ in found]), np.stack(slopes)
+
+    middle = potentials(np.zeros((1, coordinates.dimension)))[0][0]
+    values, slopes = potentials(np.concatenate([draws, -draws]))
+    finite = np.isfinite(values)
+    if not (finite.any() and np.isfinite(middle)):
+        return start._replace(smooth=False, typical=False)
+    rises = np.abs(values[finite] - middle)
+    typical = bool(np.median(rises) < RISE[0] + RISE[1] * coordinates.dimension)
+    # A step so short that the gradient says what the potential changes by, but for rounding.
+    nudged, _ = potentials((1.0 + NUDGE) * draws)
+    changes = nudged - values[: len(draws)] - NUDGE * np.sum(slopes[: len(draws)] * draws, axis=1)
+    noise = float(np.nanmedian(np.abs(changes))) if typical else 0.0
+    virial = np.max(np.mean(np.concatenate([draws, -draws])[finite] * slopes[finite], axis=0))
+    return start._replace(
+        smooth=bool(finite.all()), typical=typical, noise=noise, virial=float(virial)
+    )
+
+
+def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray, deadline: Deadline) -> Minimum:
+    """From near the mode of a few rows, by L-BFGS in coordinates whitened where it stands.
+
+    A valley takes few steps in these, and the gradient says how many posterior sds there are to go.
+    Where the search comes to an end on a slope, Newton's method goes on.
+    """
+    key_rows, key_aside, *keys = split_key(key, 2 + REWHITENED)
+    found = _roughly(target, init, key_rows, deadline)
+    if not np.isfinite(found.potential):
+        return found
+    if not found.iterations:  # the start may be a saddle or a maximum
+        found = _aside(target, init, found, key_aside, deadline)
+    for key_round in keys:
+        before = found
+        found = _whitened(target, unflattened(init, found.position), key_round, deadline)
+        found = _together(before, found)
+        if found.converged or deadline.over or before.potential - found.potential < FALL:
+            break
+    few = tree.size(init) <= LARGEST_SECOND_ORDER
+    if isinstance(target, Posterior) and few and not (found.converged or deadline.over):
+        place = tree.freeze(unflattened(init, found.position))
+        more = _together(found, newton(target, place, NEWTONS, deadline))
+        if more.potential <= found.potential:
+            found = more
+    return found
+
+
+def _roughly(
+    target: AbstractTarget, init: PyTree, key: PRNGKeyArray, deadline: Deadline
+) -> Minimum:
+    """A first descent, on a few rows where they are enough to come nearer to the mode of all."""
+    if isinstance(target, Posterior) and target.num_data > WORTH * ROWS:
+        few = OnRows(target, some_rows(target, key, ROWS))
+        place = descent(few, init, FIRST, deadline=deadline).position
+        start, end = (_point(target, init, x) for x in (flattened(init), place))
+        return end._replace(iterations=1) if end.potential < start.potential else start
+    return descent(target, init, FIRST, deadline=deadline)
+
+
+def _point(target: AbstractTarget, like: PyTree, flat: np.ndarray) -> Minimum:
+    """A place as the end of a search that has taken no step."""
+    value, slope = potential_and_gradient(target, tree.freeze(unflattened(like, flat)))
+    return Minimum(flat, float(value), float(np.linalg.norm(flattened(slope))), 0, 1, False)
+
+
+def _aside(
+    target: AbstractTarget, init: PyTree, found: Minimum, key: PRNGKeyArray, deadline: Deadline
+) -> Minimum:
+    """Where no step was taken: once more from near it."""
+    aside = found.position + ASIDE * generator(key).standard_normal(found.position.shape)
+    other = descent(target, tree.freeze(unflattened(init, aside)), FIRST, deadline=deadline)
+    return _together(found, other) if other.potential < found.potential - FALL else found
+
+
+def _whitened(
+    target: AbstractTarget, place: PyTree, key: PRNGKeyArray, deadline: Deadline
+) -> Minimum:
+    """A descent in coordinates whitened by the curvature at its start."""
+    coordinates = curvature_coordinates(target, place, key=key)
+    if not np.isfinite(coordinates.basis).all():
+        return _point(target, place, flattened(place))
+    return descent(target, tree.freeze(place), WHITENED, coordinates=coordinates, deadline=deadline)
+
+
+def _together(first: Minimum, then: Minimum) -> Minimum:
+    """The end of the second search, with the work of both."""
+    return then._replace(
+        iterations=first.iterations + then.iterations,
+        evaluations=first.evaluations + then.evaluations,
+    )
+
+
+def descent(
+    target: AbstractTarget,
+    start: PyTree,
+    max_iterations: int,
+    *,
+    coordinates: Coordinates | None = None,
+    hessian: Callable[[PyTree], np.ndarray] | None = None,
+    deadline: Deadline | None = None,
+) -> Minimum:
+    """Minimise the potential from a frozen position by SciPy, with its Hessian if there is one.
+
+    The only program is the potential's with its gradient, which is soon compiled. For many descents
+    a compiled optimiser is the faster one.
+
+    Args:
+        target: with data or without.
+        start: a frozen position.
+        max_iterations: at most.
+        coordinates: centred at the start, in which to move; the search ends where the gradient in
+            these is that of a place next to the mode.
+        hessian: of a frozen position.
+        deadline: at which it ends.
+
+    Returns:
+        The place on the raveled position; the gradient's norm is in the coordinates.
+    """
+
+    def flat(u: np.ndarray) -> np.ndarray:
+        return u if coordinates is None else coordinates.flat_at(u)
+
+    def at(u: np.ndarray) -> PyTree:
+        return tree.freeze(unflattened(start, flat(u)))
+
+    def function(u: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = potential_and_gradient(target, at(u))
+        slope = flattened(gradient)
+        return float(value), slope if coordinates is None else coordinates.pulled_back(slope)
+
+    root = np.sqrt(tree.size(start))
+    small = enough(TOLERANCE, start) if coordinates is None else lambda value: FLAT * root
+    begin = flattened(start) if coordinates is None else np.zeros(coordinates.dimension)
+    found = minimise(
+        function,
+        begin,
+        small,
+        max_iterations,
+        rounding=float(jnp.finfo(tree.result_dtype(start)).eps),
+        hessian=None if hessian is None else lambda x: hessian(at(x)),
+        stop=None if deadline is None else lambda: deadline.over,
+    )
+    if coordinates is not None:
+        near = np.isfinite(found.potential) and found.gradient_norm < NEAR * root
+        found = found._replace(position=flat(found.position), converged=bool(near))
+    return found
+
+
+def newton(
+    posterior: Posterior, start: PyTree, max_iterations: int, deadline: Deadline | None = None
+) -> Minimum:
+    """Newton's method for some hundred parameters at most, where L-BFGS takes too long.
+
+    Each Hessian is a pass over the data, which are in memory.
+    """
+    bend = lambda x: whole_hessian(posterior, x)  # noqa: E731
+    return descent(posterior, start, max_iterations, hessian=bend, deadline=deadline)
+
+
+def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:
+    """The Hessian of U at a frozen position, of all data, on the raveled position."""
+    likelihood = expand(posterior, position, CHUNK, order=2).hessian
+    assert likelihood is not None
+    prior = np.asarray(_prior_hessian(posterior, position), np.float64)
+    whole = -prior - np.asarray(likelihood.matrix, np.float64)
+    return 0.5 * (whole + whole.T)
+
+
+@eqx.filter_jit
+def _prior_hessian(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
+    flat, unravel = tree.ravel(position)
+    return jax.hessian(lambda x: posterior.prior(unravel(x)))(flat)
+
+
+class OnRows(AbstractTarget):
+    """A posterior on some of its rows, which stand for all."""
+
+    posterior: Posterior
+    rows: PyTree
+
+    def potential(self, position: PyTree) -> Float[Array, ""]:
+        """U with the likelihood of the rows, weighted as that of all."""
+        return self.posterior.potential_on(position, self.rows)
+
+
+@eqx.filter_jit
+def potential_and_gradient(
+    target: AbstractTarget, position: PyTree
+) -> tuple[Float[Array, ""], PyTree]:
+    """U and its gradient at a frozen position: the one program of the searches."""
+    return target.value_and_gradient(position)
+
+
+def seconds_of_gradient(target: AbstractTarget, position: PyTree) -> float:
+    """Of a full gradient, by the program of the search for the mode."""
+    frozen, times = tree.freeze(position), []
+    for _ in range(4):  # the first may compile
+        began = time.perf_counter()
+        jax.block_until_ready(potential_and_gradient(target, frozen))
+        times.append(time.perf_counter() - began)
+    return min(times)
