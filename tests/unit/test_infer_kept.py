@@ -150,6 +150,7 @@ def infer(monkeypatch, tmp_path):
 
         begin = changed.pop("begin", lambda self: None)
         monkeypatch.setattr(inference._Inferring, "begin", begin)
+        monkeypatch.setattr(inference._Inferring, "modes", [], raising=False)
         monkeypatch.setattr(inference._Inferring, "is_noisy", False)
         monkeypatch.setattr(inference._Inferring, "_engines", engines)
         if writes is not None:
@@ -321,7 +322,7 @@ def test_the_bias_that_was_measured_is_kept(tmp_path):
     full = dataclasses.replace(tuned(target, init), bias=report)
     for given in (None, ex.Checkpoint(tmp_path / "run")):
         kept = Kept(given, target, init, KEY, 600.0)
-        found = kept.keep(full, DecisionLog()).bias
+        found = kept.keep(full, [], DecisionLog()).bias
         kept.close()
         assert found is not None and found.table.equals(report.table)
         assert str(found) == str(report)

@@ -230,10 +230,10 @@ class _Inferring:
     def gone_on(self) -> Inference | None:
         """The answer with what an earlier call has tuned; None without, or where it is wrong."""
         kept = self.settings.kept
-        tuned = kept.tuned() if kept.anew == self.careful else None
-        if tuned is None:
+        decided = kept.tuned() if kept.anew == self.careful else None
+        if decided is None:
             return None
-        self.log = copy.deepcopy(kept.log)
+        (tuned, self.modes), self.log = decided, copy.deepcopy(kept.log)
         found = self._draws(tuned)
         if found is None:
             self.log = DecisionLog()
@@ -245,7 +245,7 @@ class _Inferring:
             with self.log.timing("tuning"):
                 tuned = engine()
             if tuned is not None:
-                tuned = self.settings.kept.keep(tuned, self.log, anew=self.careful)
+                tuned = self.settings.kept.keep(tuned, self.modes, self.log, anew=self.careful)
             found = None if tuned is None else self._draws(tuned)
             if found is not None:
                 return found

@@ -121,7 +121,9 @@ class Kept:
         if self.file is not None:
             self.lock.release()
 
-    def keep(self, tuned: Tuned, log: DecisionLog, *, anew: bool = False) -> Tuned:
+    def keep(
+        self, tuned: Tuned, modes: list[PyTree], log: DecisionLog, *, anew: bool = False
+    ) -> Tuned:
         """Write what was decided; return it as it was written, which is what a resumed run has."""
         self.forget()
         if self.file is None:
@@ -132,14 +134,14 @@ class Kept:
         if bias is not None:
             bias = dataclasses.replace(bias, table=None)  # which follows from its draws
         bare = dataclasses.replace(tuned, bias=bias)
-        self.decided = self.places.encoded(bare, arrays), arrays
+        self.decided = self.places.encoded([bare, modes], arrays), arrays
         self._write()
         found = self.tuned()
         assert found is not None
-        return found
+        return found[0]
 
-    def tuned(self) -> Tuned | None:
-        """What was decided, with the user's own parts; None where nothing was.
+    def tuned(self) -> tuple[Tuned, list[PyTree]] | None:
+        """What was decided, with the user's own parts, and the modes; None where nothing was.
 
         Raises:
             CheckpointError: the file was not written by `keep`.
@@ -147,9 +149,9 @@ class Kept:
         if self.decided is None:
             return None
         try:
-            found = self.places.decoded(*self.decided)
+            found, modes = self.places.decoded(*self.decided)
             bias = None if found.bias is None else found.bias.of(lambda draws: draws)
-            return dataclasses.replace(found, bias=bias)
+            return dataclasses.replace(found, bias=bias), list(modes)
         # As above.
         except Exception as error:
             raise CheckpointError(f"{self.file} was not written by ex.infer: {error}") from error
