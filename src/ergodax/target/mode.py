@@ -270,7 +270,7 @@ class Minimum(NamedTuple):
 
 
 class _Enough(Exception):
-    """The gradient is small enough, or the time is up."""
+    """The gradient is small enough, the time is up, or there is no way on."""
 
 
 def minimise(
@@ -312,6 +312,13 @@ def minimise(
             raise _Enough
         return value, slope
 
+    def bend(x: np.ndarray) -> np.ndarray:
+        assert hessian is not None
+        found = hessian(x)
+        if not np.isfinite(found).all():
+            raise _Enough  # there is no way on
+        return found
+
     def count(x: np.ndarray) -> None:
         nonlocal iterations
         iterations += 1
@@ -321,7 +328,7 @@ def minimise(
     if hessian is None:
         settings |= {"method": "L-BFGS-B", "options": options | {"ftol": 0.0}}
     else:
-        settings |= {"method": "trust-exact", "hess": hessian}
+        settings |= {"method": "trust-exact", "hess": bend}
     try:
         with np.errstate(all="ignore"):  # of line searches that leave the finite numbers
             scipy.optimize.minimize(evaluate, start, callback=count, **settings)

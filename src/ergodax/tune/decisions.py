@@ -78,6 +78,7 @@ class Tuned:
         bias: of the kernel's step, or None where it has none.
         thin: steps to a draw.
         burn_in: steps before the first draw.
+        doubt: why its draws may not be good.
     """
 
     kernel: Any
@@ -86,6 +87,7 @@ class Tuned:
     bias: BiasReport | None
     thin: int
     burn_in: int
+    doubt: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,24 +114,28 @@ def stops_near(
     return not all(np.isfinite(_potential(target, centre, coordinates.flat_at(u))) for u in around)
 
 
-def improper_direction(target: AbstractTarget, init: PyTree, coordinates: Coordinates) -> str:
+def improper_direction(
+    target: AbstractTarget, init: PyTree, mode: PyTree, coordinates: Coordinates
+) -> str:
     """The components along which the density does not fall off; "" where it does.
 
     A density has an integral only if it falls faster than one over the distance. The potential is
-    looked at far out from the centre on the line from `init` through it, where a search for a mode
-    at infinity goes, and to both sides in the directions that the curvature tells least of.
+    looked at far out on the line from `init` through the mode, where the search for one at infinity
+    goes, and to both sides of the centre in the directions that the curvature tells least of.
 
     Args:
         target: with data or without.
         init: where the search for the mode began.
-        coordinates: whitened at the mode.
+        mode: where it ended.
+        coordinates: whitened, near the mode or at the start.
     """
-    centre = flattened(coordinates.centre)
-    lowest = _potential(target, init, centre)
-    for ray in _rays(init, coordinates):
-        near, far = (_potential(target, init, centre + length * ray) for length in FAR)
-        rise = far - near
-        if abs(rise) < np.log(FAR[1] / FAR[0]) and near < lowest + PLATEAU:
+    centre, top, begin = (flattened(x) for x in (coordinates.centre, mode, init))
+    rays = [(top, top - begin)] if (top != begin).any() else []
+    rays += [(centre, sign * ray) for ray in _flattest(coordinates) for sign in (1.0, -1.0)]
+    for origin, ray in rays:
+        near, far = (_potential(target, init, origin + length * ray) for length in FAR)
+        plateau = _potential(target, init, origin) + PLATEAU
+        if abs(far - near) < np.log(FAR[1] / FAR[0]) and near < plateau:
             names = _names(init)
             size = np.abs(ray)
             order = [k for k in np.argsort(-size)[:NAMED] if size[k] > LARGE * size.max()]
@@ -139,18 +143,14 @@ def improper_direction(target: AbstractTarget, init: PyTree, coordinates: Coordi
     return ""
 
 
-def _rays(init: PyTree, coordinates: Coordinates) -> list[Float[np.ndarray, " d"]]:
-    away = flattened(coordinates.centre) - flattened(init)
+def _flattest(coordinates: Coordinates) -> list[Float[np.ndarray, " d"]]:
+    """The longest columns of L."""
     basis = np.asarray(coordinates.basis, np.float64)
-    columns = basis if basis.ndim == 2 else np.diag(basis) if len(basis) < 2 else None
-    rays = [away] if away.any() else []
-    if columns is None:
-        flattest = np.argsort(-np.abs(basis))[:FLATTEST]
-        directions = [basis[k] * np.eye(1, len(basis), k)[0] for k in flattest]
-    else:
-        sizes = np.linalg.norm(columns, axis=0)
-        directions = [columns[:, k] for k in np.argsort(-sizes)[:FLATTEST]]
-    return rays + [sign * ray for ray in directions for sign in (1.0, -1.0)]
+    if basis.ndim == 2:
+        longest = np.argsort(-np.linalg.norm(basis, axis=0))[:FLATTEST]
+        return [basis[:, k] for k in longest]
+    longest = np.argsort(-np.abs(basis))[:FLATTEST]
+    return [basis[k] * np.eye(1, len(basis), k)[0] for k in longest]
 
 
 def _potential(target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d"]) -> float:

@@ -3,6 +3,8 @@
 A stage of `infer` wants a few numbers, once: JAX would compile a program for each of their shapes.
 """
 
+import contextlib
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -13,6 +15,21 @@ from ergodax.data.arrays import take
 from ergodax.kernel import check_key
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
+
+
+@contextlib.contextmanager
+def double_precision() -> Generator[None]:
+    """While active, JAX computes in double precision where it is told to.
+
+    JAX 0.12 keeps what it has traced of an index by a NumPy array in one precision, and fails with
+    it in the other; so what it keeps is thrown away at both ends.
+    """
+    jax.clear_caches()
+    try:
+        with jax.enable_x64(True):
+            yield
+    finally:
+        jax.clear_caches()
 
 
 def split_key(key: Any, num: int) -> list[PRNGKeyArray]:

@@ -25,7 +25,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
-from ergodax.tune.host import split_key
+from ergodax.tune.host import double_precision, split_key
 from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, scout
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
@@ -37,7 +37,7 @@ from ergodax.tune.surrogate import tune_surrogate
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
-MODE, MODES, TUNING = 0.2, 0.1, 0.5
+MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
 NOISE = 0.2  # in potential
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 
@@ -152,7 +152,7 @@ def _answer(
             return result
     if jax.config.jax_enable_x64 or tree.result_dtype(tree.freeze(init)).itemsize == 8:
         return _again(target, init, settings, key, "with shorter steps")
-    with jax.enable_x64(True):
+    with double_precision():
         double = _in_double(target, init)
         if double is not None:
             return _again(target, double, settings, key, "in double precision")
@@ -214,7 +214,8 @@ class _Inferring:
         )
         self.start = find_start(self.target, self.init, self.log, self.key_start, until)
         self.modes = self._modes(scouts)
-        direction = improper_direction(self.target, self.init, self.start.coordinates)
+        start = self.start
+        direction = improper_direction(self.target, self.init, start.mode, start.coordinates)
         if direction:
             self.log.coarse = False  # no precision mends it
             self.log.faults.append(
@@ -284,7 +285,7 @@ class _Inferring:
             modes=self.modes,
             accuracy=self.settings.accuracy,
             num_chains=self.settings.num_chains,
-            deadline=self.deadline.share(TUNING),
+            deadline=self.deadline.share(PILOTS),
             progress=self.settings.progress,
             programs=self.programs,
         )

@@ -1,5 +1,6 @@
 """The no-U-turn sampler of BlackJAX as a kernel, and its warm-up by all chains together."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ SHORTEST = 1e-6
 MOST_DOUBLINGS = 10  # of a trajectory
 FEWEST_DOUBLINGS = 5
 SHARE = 0.01  # of the time left, which a trajectory of all chains may take
+SHARE_OF_WARM_UP = 0.3  # of all the time, as it mostly is
 TRAJECTORY = 2**4  # leapfrogs, of which most trajectories in whitened coordinates have fewer
 SETTLE = 100  # draws that are left out where chains begin at several modes
 THREE_LEAPFROGS = 1.1  # the step at which three of them turn a normal law's trajectory around
@@ -142,11 +144,18 @@ def tune_nuts(
         doublings=doublings,
         acceptance=acceptance,
     )
-    # The long steps of the warm-up may have brought all chains into one of several modes.
-    if modes:
+    tuned = Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0)
+    if warm.cut:
+        wanted = warm_up_seconds(target, coordinates, num_chains) / SHARE_OF_WARM_UP
+        doubt = (
+            "the time was up before NUTS had found its step and its scales; that takes some "
+            f"{wanted:,.0f} s: try a larger max_seconds"
+        )
+        tuned = dataclasses.replace(tuned, doubt=doubt)
+    if modes:  # the long steps of the warm-up may have brought all chains into one of them
         places = at_modes(centres, warm.coordinates, modes)
-        return Tuned(warm.kernel, warm.coordinates, places, None, 1, SETTLE)
-    return Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0)
+        tuned = dataclasses.replace(tuned, starts=places, burn_in=SETTLE)
+    return tuned
 
 
 def _inside(
@@ -175,6 +184,7 @@ class Warm(NamedTuple):
     kernel: Nuts  # in the coordinates
     coordinates: Coordinates
     ends: Float[Array, "chains d"]  # u of each chain
+    cut: bool = False  # whether the time was up before its end
 
 
 def warm_up(
@@ -210,7 +220,7 @@ def warm_up(
     step = chains.step
     if acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
-    return Warm(chains.kernel(step), chains.coordinates, chains.ends)
+    return Warm(chains.kernel(step), chains.coordinates, chains.ends, deadline.over)
 
 
 class _Chains:
@@ -263,7 +273,8 @@ class _Chains:
                 progress=False,
                 max_seconds=self.deadline.left(),
             )
-            if self.found or _acceptance(samples) > HARDLY or self.step < SHORTEST:
+            tried = self.step < SHORTEST or self.deadline.over
+            if self.found or tried or _acceptance(samples) > HARDLY:
                 self.found, self.ends = True, samples.final_state.position
                 return samples
             self.step *= SHORTER

@@ -34,6 +34,7 @@ from ergodax.tune.whitening import Coordinates, posterior_in
 POINTS = 16
 WHITENED = 0.75, 1.33  # sds of pilot draws between which coordinates need no correction
 ATTEMPTS = 6
+RUN = 0.6  # of the time for all pilots, that one may take
 LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
 SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
@@ -134,7 +135,7 @@ class _Search:
                 self.coordinates,
                 key,
                 draws=self.draws,
-                max_seconds=self.deadline.left(),
+                max_seconds=RUN * self.deadline.left(),
                 **settings,
             )
         except DivergenceError:  # shorter steps, from nearer places

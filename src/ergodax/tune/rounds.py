@@ -66,6 +66,8 @@ def sample_rounds(
         count = rounds.more()
         if kept.ends(len(rounds.parts), not count or len(rounds.parts) == ROUNDS):
             break
+    if tuned.doubt and not (rounds.good and not rounds.faults):
+        rounds.faults, log.coarse = [tuned.doubt], False
     if not (rounds.good or rounds.faults or log.faults):
         rounds.faults.append(rounds.shortcoming())
     draws = f"{rounds.samples.num_draws} draws of each of {num_chains} chains"

@@ -48,6 +48,7 @@ class Start(NamedTuple):
     coordinates: Coordinates
     smooth: bool  # whether the density is positive everywhere around
     typical: bool  # whether draws from the coordinates' normal law are about as likely as they say
+    mode: PyTree = None  # where the search for it ended
     noise: float = 0.0  # of the potential, by rounding
     virial: float = 1.0  # the largest mean of u dU/du of a component, 1 for a normal law
 
@@ -94,7 +95,7 @@ def find_start(
         plain = Start(init, plain_coordinates(init), True, False)
         begin = next((start for start in looked if start.typical), plain)
     _tell(log, mode, begin, begin.place is place)
-    return begin
+    return begin._replace(mode=place)
 
 
 def _candidates(

@@ -1,0 +1,135 @@
+"""Posteriors on which an automatic answer was once wrong, an error, or far too late.
+
+Means and sds are compared with exact ones at 5 of the errors that the result itself reports, below
+one false alarm in a million for each figure.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import ergodax as ex
+
+KEY = jax.random.key(20261123)
+ERRORS = 5.0
+
+
+def run(target, init, **options):
+    return ex.infer(target, init, **{"key": KEY, "progress": False} | options)
+
+
+def off_by(table, mean, sd):
+    """How far means and sds are off, in units of the errors that are reported."""
+    means = np.abs(table["mean"] - mean) / (table["sd"] * table["mcse_mean"])
+    sds = np.abs(table["sd"] - sd) / (table["sd"] * table["mcse_sd"])
+    return max(means.max(), sds.max())
+
+
+@pytest.mark.parametrize("rows", [500, 5_000])
+def test_a_mode_at_the_edge_of_the_support(rows):
+    """Normal rows whose mean must be positive, and is estimated to be negative."""
+    x = np.random.default_rng(1).normal(-0.03, 1.0, rows).astype(np.float32)
+    prior = lambda u: jnp.where(u > 0, 0.0, -jnp.inf)  # noqa: E731
+    result = run(ex.Posterior(prior, lambda u, x: -0.5 * (x - u) ** 2, x), jnp.float32(0.5))
+    mean, sd = float(x.mean(dtype=np.float64)), rows**-0.5
+    exact = scipy.stats.truncnorm(-mean / sd, np.inf, loc=mean, scale=sd)
+    assert result.converged, result.verdict()
+    assert (result.samples.position > 0).all()
+    assert off_by(result.table, exact.mean(), exact.std()) < ERRORS
+    # The negative control: the law without the edge.
+    assert off_by(result.table, mean, sd) > ERRORS
+
+
+def test_an_edge_that_the_data_set():
+    """Rows of U(0, theta): theta is above the largest row, with a Pareto law."""
+    x = np.random.default_rng(2).uniform(0.0, 3.0, 500).astype(np.float32)
+    likelihood = lambda t, x: jnp.where(x < t, -jnp.log(t), -jnp.inf)  # noqa: E731
+    result = run(ex.Posterior(lambda t: -jnp.log(t), likelihood, x), jnp.float32(5.0))
+    exact = scipy.stats.pareto(500, scale=x.max())
+    assert result.converged, result.verdict()
+    assert off_by(result.table, exact.mean(), exact.std()) < ERRORS
+
+
+def test_a_density_of_positive_numbers_that_is_not_a_number_elsewhere():
+    result = run(ex.Target(lambda x: jnp.sum(x - jnp.log(x))), jnp.ones(2))
+    assert result.converged, result.verdict()
+    assert off_by(result.table, 2.0, np.sqrt(2.0)) < ERRORS
+
+
+def test_rows_that_tell_a_sum_alone_are_called_improper():
+    x = np.random.default_rng(3).normal(size=300).astype(np.float32)
+    likelihood = lambda p, x: -0.5 * (x - p["a"] - p["b"]) ** 2  # noqa: E731
+    init = {"a": jnp.zeros(()), "b": jnp.zeros(()), "c": jnp.zeros(())}
+    flat = ex.Posterior(lambda p: -0.5 * p["c"] ** 2, likelihood, x)
+    verdict = run(flat, init).verdict()
+    assert "improper" in verdict and "direction of a, b:" in verdict
+    # The negative control: a wide prior makes it proper.
+    wide = ex.Posterior(
+        lambda p: -0.5 * (p["c"] ** 2 + (p["a"] ** 2 + p["b"] ** 2) / 1e4), likelihood, x
+    )
+    assert run(wide, init).converged
+
+
+def test_separable_rows_with_a_flat_prior_are_called_improper():
+    x = np.random.default_rng(4).normal(size=(200, 2)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.float32)
+    likelihood = lambda w, row: row[1] * (row[0] @ w) - jax.nn.softplus(row[0] @ w)  # noqa: E731
+    flat = ex.Posterior(lambda w: 0.0, likelihood, (x, y))
+    assert "improper" in run(flat, jnp.zeros(2)).verdict()
+    proper = ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), likelihood, (x, y))
+    assert run(proper, jnp.zeros(2)).converged
+
+
+def test_two_far_modes_are_named_with_what_to_try():
+    two = lambda x: -jnp.logaddexp(-0.5 * jnp.sum((x - 8) ** 2), -0.5 * jnp.sum((x + 8) ** 2))  # noqa: E731
+    result = run(ex.Target(two), jnp.zeros(2))
+    assert not result.converged and "replica_exchange" in result.verdict()
+    assert result.samples.num_draws < 10_000  # more of them would not help
+
+
+def test_a_mode_of_no_volume_is_none():
+    """A random walk of unknown sd: the density is highest where the sd vanishes."""
+    steps = np.random.default_rng(5).normal(size=30) * 0.1
+
+    def potential(p):
+        return 0.5 * jnp.sum((steps / jnp.exp(p)) ** 2) + 30 * p + 0.5 * p**2
+
+    def narrow(p):
+        walk = p[1:]
+        observed = 0.5 * jnp.sum(((walk - jnp.cumsum(steps)) / 0.05) ** 2)
+        return potential(p[0]) * 0.1 + observed + 0.5 * (p[0] / 3) ** 2
+
+    result = run(ex.Target(narrow), jnp.zeros(31))
+    assert not any(d.what == "modes" for d in result.account.decisions)
+
+
+def test_a_singular_posterior_raises_nothing():
+    """Reduced-rank regression of rank 2, its factors of rank 4 known up to a rotation."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(3_000, 6)).astype(np.float32)
+    y = x @ rng.normal(size=(6, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(3_000, 6))
+
+    def log_likelihood(p, row):
+        return -0.5 * jnp.sum((row[1] - p["out"] @ (p["in"] @ row[0])) ** 2)
+
+    def log_prior(p):
+        return -0.5 * (jnp.sum(p["out"] ** 2) + jnp.sum(p["in"] ** 2))
+
+    model = ex.Posterior(log_prior, log_likelihood, (x, y.astype(np.float32)))
+    start = rng.normal(size=(2, 6, 4)).astype(np.float32)
+    init = {"out": jnp.asarray(start[0]), "in": jnp.asarray(start[1].T)}
+    result = run(model, init, max_seconds=20.0)
+    # An answer by components can't be right: the chains are at different rotations.
+    assert not result.converged and result.table["r_hat"].max() > 1.1
+    assert "R-hat" in result.verdict() or "diverged" in result.verdict()
+
+
+def test_double_precision_after_an_index_by_an_array():
+    """A narrow law whose model has a NumPy array for an index, which JAX 0.12 keeps in its way."""
+    seen = np.array([1, 0])
+    narrow = ex.Target(lambda x: 0.5 * jnp.sum(((x[seen] - 1e4) / 3e-4) ** 2) + 0.0 * x[0])
+    result = run(narrow, jnp.full(2, 1e4))
+    assert result.converged and result.samples.position.dtype == np.float64
+    assert float(jax.jit(narrow.potential)(jnp.full(2, 1e4))) == 0.0  # single again

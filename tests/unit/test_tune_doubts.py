@@ -1,0 +1,71 @@
+"""Why draws may be wrong: each reason is seen, and none where there is none."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax.tune import Coordinates
+from ergodax.tune.doubts import doubt_of_draws, improper_direction, stops_near
+
+KEY = jax.random.key(3)
+NORMAL = ex.Posterior(
+    lambda x: -0.5 * jnp.sum(x**2), lambda x, row: 0.0 * jnp.sum(x) * row, jnp.ones(10)
+)
+
+
+def draws(scale=1.0):
+    return scale * np.random.default_rng(0).normal(size=(4, 100, 2)).astype(np.float32)
+
+
+def doubt(positions, potentials=0.0, posterior=NORMAL):
+    return doubt_of_draws(posterior, positions, np.asarray(potentials), key=KEY)
+
+
+def test_right_draws_raise_no_doubt():
+    assert doubt(draws()) == ""
+
+
+def test_draws_where_batches_saw_no_density():
+    assert "edge" in doubt(draws(), [0.0, np.inf])
+
+
+def test_draws_that_are_too_wide():
+    assert "few rows decide" in doubt(draws(2.0))
+
+
+def test_draws_where_all_rows_see_no_density():
+    wall = ex.Posterior(
+        lambda x: -0.5 * jnp.sum(x**2) + jnp.where(x[0] > 0, 0.0, -jnp.inf),
+        lambda x, row: 0.0 * jnp.sum(x) * row,
+        jnp.ones(10),
+    )
+    assert "density of all rows is zero" in doubt(draws(), posterior=wall)
+
+
+UNIT = Coordinates(jnp.zeros(2), jnp.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("potential", "named"),
+    [
+        (lambda x: 0.5 * x[0] ** 2 + 0.0 * x[1], "position[1]"),
+        (lambda x: 0.5 * (x[0] + x[1]) ** 2, "position[0], position[1]"),
+        (lambda x: 0.5 * jnp.sum(x**2), ""),
+        (lambda x: jnp.sum(jnp.log1p(x**2)), ""),  # Cauchy: far, but an integral
+        (lambda x: 0.5 * x[0] ** 2 + 0.5 * jnp.log1p(x[1] ** 2), "position[1]"),  # 1 / |x|: none
+    ],
+)
+def test_a_direction_without_an_integral_is_named(potential, named):
+    turned = UNIT
+    if named == "position[0], position[1]":  # as the curvature tells it
+        turned = Coordinates(jnp.zeros(2), jnp.array([[1e3, 1.0], [-1e3, 1.0]]))
+    assert improper_direction(ex.Target(potential), jnp.zeros(2), jnp.zeros(2), turned) == named
+
+
+def test_an_edge_near_the_draws_is_seen():
+    places = jnp.ones((4, 2))
+    assert not stops_near(NORMAL, UNIT, places, key=KEY)
+    edge = ex.Target(lambda x: jnp.sum(x - jnp.log(x)))
+    assert stops_near(edge, UNIT, places, key=KEY)
