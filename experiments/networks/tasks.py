@@ -52,7 +52,7 @@ def regression(path: Path, split: int) -> Task:
             f"{path}: x must have shape (N, d) and y (N,), not {shapes[0]} and {shapes[1]}. "
             "Try x.reshape(N, -1) and y.ravel()."
         )
-    archive.check_rows(path, numbers)
+    archive.check_lengths(path, numbers)
     archive.check_real(path, numbers)
     archive.check_finite(path, numbers)
     x, y = (array.astype(float) for array in numbers.values())
@@ -141,7 +141,7 @@ def _labelled(path: Path) -> tuple[np.ndarray, ...]:
     for part in ("train", "test"):
         inputs, labels = f"x_{part}", f"y_{part}"
         pair = {name: arrays[name] for name in (inputs, labels)}
-        archive.check_rows(path, pair)
+        archive.check_lengths(path, pair)
         archive.check_real(path, {inputs: pair[inputs]})
         archive.check_finite(path, {n: a for n, a in pair.items() if a.dtype.kind in archive.REAL})
         if pair[labels].ndim != 1:

@@ -224,6 +224,17 @@ def shown(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def legible(name: str, most: int = 60) -> str:
+    r"""A user's name on one line of characters that print, the others by their codes.
+
+    Example:
+        >>> print(legible("a\nb"), legible(""), legible("a" * 100, most=3))
+        a\nb '' aaa...
+    """
+    codes = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in name[:most])
+    return ("".join(codes) + ("..." if len(name) > most else "")) or "''"
+
+
 def plain(value: Any) -> float | None:
     """A real number as a float; None for anything else, text and truth values among them."""
     if isinstance(value, str | bytes | bool | np.bool_) or value is None:

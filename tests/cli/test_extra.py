@@ -28,6 +28,17 @@ def test_a_missing_library_is_one_line_and_status_1(missing, tmp_path):
     assert done.stderr == told
 
 
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_what_writes_the_report_is_looked_for_before_the_work(missing, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr("ergodax.verify.recipe", lambda *_, **__: pytest.fail("it is computed"))
+    command = ["ergodax", "verify", "recipe", "sghmc", "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit, match=f"error: {missing} is not installed"):
+        main()
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_missing_module_is_no_matter_of_the_extra(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ergodax", "--version"])
     monkeypatch.setattr("ergodax.cli.main.app", lambda arguments: __import__("nowhere"))

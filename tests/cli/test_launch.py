@@ -24,6 +24,33 @@ def test_launch_tells_how_the_processes_ended(monkeypatch, capfd):
     assert json.loads(out) == told
 
 
+@pytest.mark.parametrize("dies", ["at once", "later"])
+def test_a_killed_guard_is_named_or_no_loss(dies, monkeypatch, capfd, tmp_path):
+    """Before the processes are known to it; and while they run, where nothing else is lost."""
+    begin, guards = subprocess.Popen, []
+
+    class Begun(begin):
+        def __init__(self, command, **options):
+            super().__init__(command, **options)
+            if command[0] == sys.executable:
+                guards.append(self.pid)
+                (tmp_path / "guard").write_text(str(self.pid))
+                if dies == "at once":
+                    self.kill()
+                    self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Begun)
+    kill = f"kill -9 $(cat {tmp_path}/guard); exit 0"
+    monkeypatch.setattr(sys, "argv", ["ergodax", "launch", "--", "sh", "-c", kill])
+    with pytest.raises(SystemExit) as stop:
+        main.main()
+    told = capfd.readouterr().err
+    if dies == "later":
+        assert stop.value.code in (0, None) and "error" not in told
+    else:
+        assert stop.value.code == 1 and f"error: process {guards[0]}, which would end" in told
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs, and is not merely one that nobody has asked for its status."""
     status = Path(f"/proc/{pid}/stat")

@@ -34,7 +34,7 @@ COLUMNS = {
     "a negative one": (column_with("-" + "9" * 23), "'bad' has an integer too large.*in row 17"),
     "an id": (words(ROWS), "'bad' is text with 60 different values in 60 rows, such as 'w0'"),
     "nearly an id": (words(31), "'bad' is text with 31 different values in 60 rows"),
-    "dates": (dates(), "'bad' is text with 60"),
+    "dates": (dates(), "'bad' has dates as text, such as '2026-01-01' in row 0"),
 }
 
 
@@ -43,6 +43,28 @@ def test_a_column_is_named(kind, tmp_path):
     values, message = COLUMNS[kind]
     with pytest.raises(ValueError, match=f"t.csv: column {message}"):
         tables.read_table(csv(tmp_path, bad=values), "y")
+
+
+DATES = [
+    "2026-11-23", "2026/1/2", "23.11.2026", "11/23/26", "23 Nov 2026", "23-nov-26",
+    "November 23, 2026", "2026-11-23 10:15", "2026-11-23T10:15:00Z",
+]  # fmt: skip
+NO_DATES = ["may", "march 3", "10.0.0.1", "1-2", "1.2.3.4", "v1.2.3", "2026 north", "555-12-3456"]
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_few_dates_are_no_words_either(date, tmp_path):
+    """Of few days each would be an indicator, as if no day were nearer to one than to another."""
+    other = date.replace("23", "24").replace("/2", "/3")
+    path = csv(tmp_path, when=[(date, other)[k % 2] for k in range(ROWS)])
+    with pytest.raises(ValueError, match="'when' has dates as text.*days since the first"):
+        tables.read_table(path, "y")
+
+
+@pytest.mark.parametrize("word", NO_DATES)
+def test_words_that_are_no_dates(word, tmp_path):
+    path = csv(tmp_path, word=[(word, "2026-11-23", "other")[k % 3] for k in range(ROWS)])
+    assert len(tables.read_table(path, "y").names) == 3
 
 
 @pytest.mark.parametrize("count", [2, 30])

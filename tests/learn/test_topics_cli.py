@@ -12,6 +12,7 @@ import pytest
 from ergodax.cli import main
 from ergodax.learn.topics import runs, stream
 from ergodax.learn.topics.corpus import Corpus, Document, Vocabulary
+from ergodax.persist import checkpoint
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 FAST = ["--gibbs-sweeps", "4", "--batch-size", "20", "--test", "20"]
@@ -114,6 +115,59 @@ def test_no_document_is_both_learnt_and_judged():
     assert not held & set(learnt) and held <= set(places) and len(learnt) == 46
     again = [id(document) for document in parts.stream(46, 1, 0)]
     assert again == learnt != [id(document) for document in parts.stream(46, 1, 1)]
+
+
+def bags(path, counts):
+    words = np.tile(np.arange(8), 60)
+    np.savez(path, indptr=np.arange(0, 481, 8), indices=words, counts=counts, n_vocab=8)
+    return path
+
+
+def test_another_corpus_of_the_same_size_is_refused(monkeypatch, capsys, tmp_path):
+    """One word occurs once more in one document, before any learning."""
+    counts = np.random.default_rng(1).integers(1, 9, 480)
+    call = [
+        "topics", bags(tmp_path / "bags.npz", counts), "--topics", 2, "--sampler", "sgrld",
+        "--documents", 40, *FAST, "--json", "--out", tmp_path / "out",
+    ]  # fmt: skip
+    code, out, error = ergodax(monkeypatch, capsys, *call)
+    assert code == 0, error
+    monkeypatch.setattr(runs, "train", None)  # calling it would fail
+    assert ergodax(monkeypatch, capsys, *call)[:2] == (0, out)
+    counts[333] += 1
+    bags(tmp_path / "bags.npz", counts)
+    code, _, error = ergodax(monkeypatch, capsys, *call)
+    assert code == 2 and "a run of another corpus" in error and "--no-resume" in error
+    run = tmp_path / "out" / "runs" / "sgrld-1.npz"
+    part = run.with_suffix(".part")
+    with np.load(run) as file:
+        of = str(file["of"])
+    run.unlink()
+    checkpoint.save(part, {}, {"of": of})  # as an interrupted run has it
+    code, _, error = ergodax(monkeypatch, capsys, *call)
+    assert code == 2 and f"{part} has a run of another corpus" in error.replace("\n", "")
+    _, _, error = ergodax(monkeypatch, capsys, *call, "--alpha", 0.3)  # another run altogether
+    assert "not callable" in error, "it is made"
+
+
+@pytest.mark.parametrize("change", ["a word", "its count", "their order", "its name"])
+def test_the_digest_of_a_corpus(change):
+    def digest(documents, names):
+        of = Corpus(lambda: iter(documents), Vocabulary(names), len(documents))
+        return stream.divide(of, 2, 0, seed=0).digest
+
+    words, counts = np.array([0, 1]), np.array([3, 4])
+    documents, names = [Document(words, counts)] * 9, ["a", "b", "c"]
+    before = digest(documents, names)
+    assert before == digest([Document(words.astype(np.int32), counts)] * 9, names)
+    other = {"a word": Document(np.array([0, 2]), counts), "its count": Document(words, counts + 1)}
+    if change == "its name":
+        names = ["a", "b", "d"]
+    elif change == "their order":
+        documents = [*documents[:4], Document(words[::-1], counts), *documents[5:]]
+    else:
+        documents = [*documents[:4], other[change], *documents[5:]]
+    assert digest(documents, names) != before
 
 
 def corpus_documents(parts):

@@ -19,6 +19,16 @@ def test_a_users_name_is_no_formula(name):
         assert not kind and shown == name
 
 
+@pytest.mark.parametrize("name", ["x" * 10_000, "a\n" * 3000, "\u202egnp.exe", "\x1b[2J", ""])
+def test_a_name_takes_one_line_of_a_picture(name, tmp_path):
+    """Else a picture is larger than Matplotlib makes one, or has characters that are no signs."""
+    draws = np.random.default_rng(0).normal(size=(2, 50, 1))
+    figure = pictures.traces(draws, [name])
+    figure.savefig(tmp_path / "a.png", dpi=110, bbox_inches="tight")
+    shown = figure.axes[0].title.get_text()
+    assert shown.isprintable() and 0 < len(shown) < 300
+
+
 def test_the_plane_that_is_shown():
     plane = pictures.plane
     assert plane(["momentum[0]", "momentum[1]", "position[0]", "position[1]"]) == [2, 3]

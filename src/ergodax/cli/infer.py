@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 
 DIGITS = "digits"  # in place of a file
@@ -58,6 +59,8 @@ def infer(
     num_chains: int = 4,
     max_seconds: float = 600.0,
     seed: int = 0,
+    checkpoint: Path | None = None,
+    resume: Annotated[bool, Parameter(negative=())] = False,
     progress: bool = True,
     output: Output = None,
     json_: Json = False,
@@ -74,6 +77,8 @@ def infer(
 
     Example: ergodax infer --data digits --classes 3 8 --reference
 
+    Example: ergodax infer --data patients.csv --target died --checkpoint run --resume
+
     Parameters
     ----------
     reference
@@ -88,6 +93,10 @@ def infer(
         When to give up.
     seed
         Of everything random.
+    checkpoint
+        Folder in which decisions and draws are kept as they come.
+    resume
+        Go on with the inference in that folder, or begin one there.
     progress
         Show progress bars, where standard error is a terminal.
     output
@@ -96,16 +105,20 @@ def infer(
     json_
         Print the figures as JSON.
     """
+    from ergodax import Checkpoint
     from ergodax.learn import regression
     from ergodax.learn.fit import fit
     from ergodax.report import inference
 
     console = Console(stderr=json_)
+    if resume and checkpoint is None:
+        raise ValueError("--resume needs --checkpoint DIR, the folder of what to go on with.")
+    keep = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
     place = None if output is None else folder(output)
     train, *others = _read(source, seed)
     model = getattr(regression, source.model)(train, prior_scale)
     test = others[0] if others else None
-    title = f"{source.data.name}: {model.title}"
+    title = f"{legible(source.data.name)}: {model.title}"
     held = f", {len(test.target):,} held out" if test else ""
     size = f"{model.posterior.num_data:,} rows{held}, {len(model.names)} components"
     console.print(f"{title}, {size}", style="bold", highlight=False, markup=False)
@@ -118,12 +131,13 @@ def infer(
         max_seconds=max_seconds,
         progress=progress,
         reference=reference,
+        checkpoint=keep,
     )
     paths = {} if place is None else inference.write(found, place, title)
     if json_:
         tell_json(inference.facts(found), paths)
     else:
-        _show(console, found)
+        _show(console, inference.legibly(found))
     tell_files(console, paths)
     return 0 if found.result.converged else 1
 

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
-from typing import IO, Annotated
+from collections.abc import Callable, Generator
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -106,7 +106,7 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
                         command, env=environment, start_new_session=True, stdout=output
                     )
                 )
-                print(running[-1].pid, file=guard, flush=True)
+                guard(f"{running[-1].pid}\n")
             which, status = _watch(running, came)
             return which, status, bool(came)
         finally:
@@ -114,16 +114,28 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
 
 
 @contextlib.contextmanager
-def _guard() -> Generator[IO[str]]:
+def _guard() -> Generator[Callable[[str], None]]:
     """Another process, which outlives this one if it is killed, and then kills its children.
 
-    Gives where it is told of them, a line for each.
+    Gives a function that tells it a line: the number of each of them.
     """
     command = [sys.executable, "-S", "-c", GUARD]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True) as one:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as one:
         assert one.stdin is not None
-        yield one.stdin
-        print("end", file=one.stdin, flush=True)
+        pipe = one.stdin.fileno()  # not by the file, which would try again when it is closed
+
+        def tell(line: str) -> None:
+            try:
+                os.write(pipe, line.encode())
+            except BrokenPipeError:
+                raise ChildProcessError(
+                    f"process {one.pid}, which would end the others if this one were killed, has "
+                    "itself been killed, so none was left running. Start again."
+                ) from None
+
+        yield tell
+        with contextlib.suppress(ChildProcessError):  # there is nothing left to end
+            tell("end\n")
 
 
 @contextlib.contextmanager

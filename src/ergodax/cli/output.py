@@ -1,5 +1,6 @@
 """What all commands have in common: names of options, and what they print and write."""
 
+import importlib
 import json
 import os
 import sys
@@ -24,9 +25,14 @@ LEAST, GAP = 12, 2  # characters of a column of words, and between columns
 def folder(output: Path | None, name: str = "") -> Path:
     """The folder for a result, runs/NAME where none is given, made before any work is done.
 
+    What draws and writes reports is imported, so that it is not missing later.
+
     Raises:
         ValueError: it can't be made or written to.
+        ModuleNotFoundError: a library of the extra is not installed.
     """
+    for library in ("jinja2", "matplotlib"):
+        importlib.import_module(library)
     path = output or Path("runs") / name
     try:
         path.mkdir(parents=True, exist_ok=True)

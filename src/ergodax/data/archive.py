@@ -62,7 +62,7 @@ def read(
         return found
 
 
-def check_rows(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+def check_lengths(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Refuse arrays of a file that do not have the same number of rows, one at least.
 
     Raises:

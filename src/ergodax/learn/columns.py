@@ -7,6 +7,7 @@ column of text a level for every two rows, and all such columns together an indi
 import collections
 import csv
 import itertools
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,13 @@ from ergodax.checks import file_path, instance, shown
 
 COLUMNS_A_ROW = 10  # beyond, next to nothing is known of any coefficient
 ROWS_A_LEVEL = 2  # of a column of text, on average; with fewer, its values name the rows
+# 2026-11-23, 23.11.2026, 11/23/26, 23 Nov 2026, November 23, 2026; a time may follow
+MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+DATE = re.compile(
+    rf"\s*(\d{{4}}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d{{4}}|\d\d)"
+    rf"|\d\d?[- ]{MONTH}[-, ]+\d{{2,4}}|{MONTH} \d\d?,? \d{{4}})(?!\d|[-/.]\d)",
+    re.IGNORECASE,
+)
 READERS = {".csv": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
 
 
@@ -36,9 +44,9 @@ def read_columns(path: Any, target: Any) -> tuple[pd.DataFrame, pd.Series]:
         TypeError: a path or a name that is none, or a column of something else than numbers
             and text.
         ValueError: a file that can't be read; no such column; missing values; a name that stands
-            twice; numbers and text, or an integer too large, in one column; text with a level for
-            fewer than 2 rows on average, or more indicators than rows in all; more than 10
-            columns for each row.
+            twice; numbers and text, or an integer too large, in one column; dates as text; text
+            with a level for fewer than 2 rows on average, or more indicators than rows in all;
+            more than 10 columns for each row.
     """
     path = file_path("path", path)
     if not path.exists():
@@ -99,8 +107,8 @@ def _check_names(path: Path, names: list[str], enough: bool) -> None:
     if twice:
         places = [k + 1 for k, name in enumerate(names) if name == twice[0]]
         raise _Refused(
-            f"{path}: the name {twice[0]!r} stands over the columns {places[0]} and {places[1]}. "
-            f"Give each a name of its own, or drop one{_and_others(twice)}."
+            f"{path}: the name {shown(twice[0])} stands over the columns {places[0]} and "
+            f"{places[1]}. Give each a name of its own, or drop one{_and_others(twice)}."
         )
 
 
@@ -128,8 +136,8 @@ def _coded(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     for name in text:
         if (count := levels[str(name)]) > max(2, rows / ROWS_A_LEVEL):
             raise ValueError(
-                f"{path}: column {name!r} is text with {count} different values in {rows} rows, "
-                f"such as {shown(columns[name].iloc[0])} in row 0, more than one for every "
+                f"{path}: column {shown(name)} is text with {count} different values in {rows} "
+                f"rows, such as {shown(columns[name].iloc[0])} in row 0, more than one for every "
                 f"{ROWS_A_LEVEL} rows: it names the rows and predicts nothing. Drop it, or join "
                 "its values into fewer."
             )
@@ -137,8 +145,8 @@ def _coded(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
         most = sorted(levels, key=lambda name: -levels[name])[:3]
         raise ValueError(
             f"{path}: the columns of text become {total} indicators, more than the {rows} rows; "
-            f"most are of {', '.join(f'{name!r} ({levels[name]} values)' for name in most)}. Drop "
-            "some of these columns, or join their values into fewer."
+            f"most are of {', '.join(f'{shown(name)} ({levels[name]} values)' for name in most)}. "
+            "Drop some of these columns, or join their values into fewer."
         )
     coded = pd.get_dummies(frame, columns=text, drop_first=True, dtype=float)
     return coded.astype(np.float64).rename(columns=str)
@@ -154,21 +162,27 @@ def _is_text(path: Path, name: str, column: pd.Series) -> bool:
     other = next((k for k, value in enumerate(values) if not isinstance(value, str | int)), None)
     if other is not None:
         raise TypeError(
-            f"{path}: column {name!r} has neither numbers nor text, but "
+            f"{path}: column {shown(name)} has neither numbers nor text, but "
             f"{shown(values[other])} in row {other}. Code it as a number, or drop it."
         )
     parsed = np.isnan(np.asarray(pd.to_numeric(column, errors="coerce"), float))
     if not parsed.any():  # they are numbers, and were not read as such
         row = max(range(len(values)), key=lambda k: abs(float(values[k])))
         raise ValueError(
-            f"{path}: column {name!r} has an integer too large for 64 bits, {shown(values[row])} "
-            f"in row {row}. Write it as a floating-point number, such as 1e23; drop it if it is "
-            "no quantity."
+            f"{path}: column {shown(name)} has an integer too large for 64 bits, "
+            f"{shown(values[row])} in row {row}. Write it as a floating-point number, such as "
+            "1e23; drop it if it is no quantity."
+        )
+    if all(DATE.match(str(value)) for value in column.unique()):
+        raise ValueError(
+            f"{path}: column {shown(name)} has dates as text, such as {shown(values[0])} in row 0: "
+            "each would become an indicator. Code it as a number, such as days since the first, or "
+            "as its month or weekday, or drop it."
         )
     if 2 * int(parsed.sum()) < len(values):  # most are numbers
         row = int(np.argmax(parsed))
         raise ValueError(
-            f"{path}: column {name!r} has numbers, but also text: {shown(values[row])} in row "
+            f"{path}: column {shown(name)} has numbers, but also text: {shown(values[row])} in row "
             f"{row}, the first of {int(parsed.sum())} rows. Correct or drop these rows; if the "
             "numbers are codes of categories, put a letter before each."
         )

@@ -55,6 +55,7 @@ def fit(
     max_seconds: float = 600.0,
     progress: bool = True,
     reference: bool = False,
+    checkpoint: ex.Checkpoint | None = None,
 ) -> Fit:
     """Infer, tell it in the table's units, predict the rows held out, compare with HMC.
 
@@ -67,10 +68,11 @@ def fit(
         max_seconds: for `infer`; see there.
         progress: show bars.
         reference: sample it by HMC with full gradients too.
+        checkpoint: where `infer` is kept on disk.
 
     Raises:
         ValueError: an option out of range.
-        DivergenceError: from `infer`.
+        DivergenceError: from `infer`, as are CheckpointError, StorageError and Interrupted.
     """
     if not accuracy > 0:
         raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")
@@ -83,6 +85,7 @@ def fit(
         num_chains=num_chains,
         max_seconds=max_seconds,
         progress=progress,
+        checkpoint=checkpoint,
     )
     result = in_units(found, model, accuracy)
     scores = None if test is None else evaluate.held_out(result.samples.position, test)

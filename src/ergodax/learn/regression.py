@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 import ergodax as ex
-from ergodax.checks import instance, real_number
+from ergodax.checks import instance, legible, real_number
 from ergodax.learn.tables import Table, varying
 
 Draws = dict[str, np.ndarray]  # "coefficient", "intercept", and of a linear model "residual_sd"
@@ -61,7 +61,7 @@ class Model:
     def names(self) -> list[str]:
         """Of all components, each once."""
         rest = ["intercept", "residual sd"][: len(self.init) - len(self.columns)]
-        return list(_distinct([*self.columns, *rest]))
+        return list(distinct([*self.columns, *rest]))
 
 
 class NormalPrior(eqx.Module):
@@ -84,13 +84,14 @@ def logistic(table: Table, prior_scale: float, components: int | None = None) ->
     (table,) = varying([table], components)
     x, units = _standardised(table)
     posterior = _posterior(x, table.target, prior_scale, _bernoulli)
+    classes = [legible(name) for name in table.classes]
     meaning = (
-        f"A coefficient is the change of the log odds of {table.classes[1]} with one unit of its "
+        f"A coefficient is the change of the log odds of {classes[1]} with one unit of its "
         "column; the intercept is where all columns are 0.",
         f"The prior is N(0, {prior_scale:g}²) for the intercept at the columns' means and for "
         "each coefficient times its column's standard deviation.",
     )
-    title = f"{table.classes[1]} against {table.classes[0]}"
+    title = f"{classes[1]} against {classes[0]}"
     return Model(posterior, jnp.zeros(x.shape[1], jnp.float32), table.names, units, title, meaning)
 
 
@@ -146,7 +147,7 @@ def _normal(position: Array, example: tuple[Array, Array]) -> Array:
     return -0.5 * ((y - x @ position[:-1]) * jnp.exp(-log_sd)) ** 2 - log_sd
 
 
-def _distinct(names: list[str]) -> Iterator[str]:
+def distinct(names: list[str]) -> Iterator[str]:
     """Each name, with a number where it came before."""
     seen: dict[str, int] = {}
     for name in names:

@@ -117,7 +117,7 @@ def read_npz(
     for name in wanted:
         instance("each of features, target and categorical", name, str, "the name of an array")
     arrays = archive.read(path, wanted)
-    archive.check_rows(path, arrays)
+    archive.check_lengths(path, arrays)
     archive.check_real(path, {features: arrays[features]})
     x, y, *codes = (arrays[name] for name in wanted)
     names = [f"{features}[{k}]" for k in range(int(np.prod(x.shape[1:])))]

@@ -15,9 +15,9 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -171,7 +171,7 @@ def _implementation(key: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Where a run is kept on disk, for `sample(checkpoint=)`.
+    """Where a run is kept on disk, for `sample(checkpoint=)` and `infer(checkpoint=)`.
 
     `Checkpoint("run")` keeps the state of the run and its draws in the folder `run`. With
     `resume=True` the same call goes on with the run that is there, to the same draws that it would
@@ -210,6 +210,23 @@ class Checkpoint:
             raise TypeError(f"every must be a number of seconds, not {self.every!r}. Try 10.")
         if not self.every > 0:
             raise ValueError(f"every must be positive, not {self.every!r}. Try 10.")
+
+
+def check_checkpoint(given: Any) -> Checkpoint | None:
+    """Accept a Checkpoint or None.
+
+    Raises:
+        TypeError: something else.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = os.fspath(given)
+        raise TypeError(
+            f"checkpoint must be an ex.Checkpoint, not {given!r}. Try "
+            f"checkpoint=ex.Checkpoint({path!r}), or ex.Checkpoint({path!r}, resume=True)."
+        )
+    if not isinstance(given, Checkpoint | None):
+        raise TypeError(f"checkpoint must be an ex.Checkpoint, not {given!r}.")
+    return given
 
 
 class Lock:
@@ -272,14 +289,7 @@ class Checkpointer:
     """
 
     def __init__(self, given: Any, part: str = "") -> None:
-        if isinstance(given, str | os.PathLike):
-            path = os.fspath(given)
-            raise TypeError(
-                f"checkpoint must be an ex.Checkpoint, not {given!r}. Try "
-                f"checkpoint=ex.Checkpoint({path!r}), or ex.Checkpoint({path!r}, resume=True)."
-            )
-        if not isinstance(given, Checkpoint | None):
-            raise TypeError(f"checkpoint must be an ex.Checkpoint, not {given!r}.")
+        given = check_checkpoint(given)
         folder, store = (given.folder, given.store) if given is not None else (None, None)
         self.resume = given is not None and given.resume
         self.every = given.every if given is not None else math.inf
@@ -297,21 +307,16 @@ class Checkpointer:
         there = [path for path in (self.file, self.draws) if path is not None and path.exists()]
         if there and not self.resume:
             self.close()
-            advice = "pass resume=True to go on with it, or " if self.file is not None else ""
-            raise CheckpointError(
-                f"{there[0]} is there already; {advice}choose another folder, or remove it."
-            )
+            refuse_second(there[0], resumable=self.file is not None)
 
     def _lock(self, places: list[Path]) -> None:
         try:
             for place in places:
-                self.locks.append(Lock(place))
-        except CheckpointError:
+                with writable(place):
+                    self.locks.append(Lock(place))
+        except (CheckpointError, StorageError):
             self.close()
             raise
-        except OSError as error:
-            self.close()
-            raise _unwritable(places[-1], error) from error
 
     def close(self) -> None:
         """Let others write to the folders."""
@@ -374,11 +379,9 @@ class Checkpointer:
                 f"{self.draws} is missing, which has the draws of the run in {self.file}. Restore "
                 "the folder, or begin a new run in another one."
             )
-        try:
+        with writable(self.draws):
             found = draws.DrawStore(self.draws) if self.draws.exists() else None
             found = draws.create(self.draws, row) if found is None else found
-        except OSError as error:
-            raise _unwritable(self.draws, error) from error
         if found.draws and not self.resumes:
             raise CheckpointError(
                 f"{self.draws} has {found.draws} draws, but there is no checkpoint to go on "
@@ -451,11 +454,30 @@ def _facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _unwritable(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"the draws can't be written to {path}: {error}. Choose a folder that can be written and "
-        "has room."
-    )
+def refuse_second(there: Path, *, resumable: bool = True) -> NoReturn:
+    """Refuse a new run in the folder of another.
+
+    Raises:
+        CheckpointError: always.
+    """
+    advice = "pass resume=True to go on with it, or " if resumable else ""
+    raise CheckpointError(f"{there} is there already; {advice}choose another folder, or remove it.")
+
+
+@contextlib.contextmanager
+def writable(path: Path) -> Generator[None]:
+    """While active, an error of the system is one of a folder that can't be written.
+
+    Raises:
+        StorageError: for an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"the draws can't be written to {path}: {error}. Choose a folder that can be written "
+            "and has room."
+        ) from error
 
 
 def _previous(path: Path) -> Path:

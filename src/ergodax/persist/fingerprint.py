@@ -51,12 +51,7 @@ def fingerprint(
         position = tree.thaw(state.position)
         return state, info, position if collect is None else collect(position)
 
-    closed = eqx.filter_make_jaxpr(step)(kernel, *one)[0]
-    parts[PROGRAM] = _digest(ADDRESS.sub("", str(closed.jaxpr)).encode())
-    for k, constant in enumerate(closed.consts):
-        parts[f"constant {k} of the program (an array that a function of yours uses)"] = _array(
-            constant
-        )
+    parts |= program(PROGRAM, step, kernel, *one)
     parts |= digests(kernel, "kernel") | digests(keys, "key") | digests(states.position, "position")
     for k, block in enumerate(blocks_of(states)):
         facts = block.source.facts()
@@ -67,6 +62,17 @@ def fingerprint(
                 "ex.data.stream, such as identity='clicks of 2026-11'."
             )
         parts |= {f"data {k}: {name}": str(value) for name, value in facts.items()}
+    return parts
+
+
+def program(name: str, function: Callable[..., Any], *args: PyTree) -> dict[str, str]:
+    """Of the traced program of a function, under that name, and of the constants caught in it."""
+    closed = eqx.filter_make_jaxpr(function)(*args)[0]
+    parts = {name: _digest(ADDRESS.sub("", str(closed.jaxpr)).encode())}
+    for k, constant in enumerate(closed.consts):
+        parts[f"constant {k} of the program (an array that a function of yours uses)"] = _array(
+            constant
+        )
     return parts
 
 

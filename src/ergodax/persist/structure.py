@@ -3,11 +3,14 @@
 It holds dicts, lists, tuples, None, plain values, and modules of this library by name; arrays stand
 in it by their number. Decoding imports nothing but those modules. Classes of other libraries are
 dicts of their fields.
+
+What else a tree has, such as a user's functions, is up to `special`: a function of a node that
+gives its encoded or decoded form, or None for the nodes that it leaves to this module.
 """
 
 import dataclasses
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,11 +19,15 @@ import numpy as np
 
 from ergodax import tree
 
+Special = Callable[[Any], Any]
 
-def encode(node: Any, arrays: list[np.ndarray]) -> Any:
+
+def encode(node: Any, arrays: list[np.ndarray], special: Special | None = None) -> Any:
     """The structure of a tree as JSON values; its arrays are appended to `arrays`."""
+    if special is not None and (found := special(node)) is not None:
+        return found
     if isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
-        data = encode(jax.random.key_data(node), arrays)
+        data = encode(jax.random.key_data(node), arrays, special)
         return {"key": data, "implementation": str(jax.random.key_impl(node))}
     if isinstance(node, jax.Array | np.ndarray | np.generic):
         arrays.append(np.asarray(node))
@@ -28,9 +35,9 @@ def encode(node: Any, arrays: list[np.ndarray]) -> Any:
     if node is None or isinstance(node, bool | int | float | str):
         return {"value": node}
     if type(node) is dict:
-        return {"dict": [[key, encode(value, arrays)] for key, value in node.items()]}
+        return {"dict": [[key, encode(value, arrays, special)] for key, value in node.items()]}
     if type(node) in (list, tuple):
-        return {type(node).__name__: [encode(value, arrays) for value in node]}
+        return {type(node).__name__: [encode(value, arrays, special) for value in node]}
     cls = type(node)
     if dataclasses.is_dataclass(node):
         names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
@@ -45,33 +52,35 @@ def encode(node: Any, arrays: list[np.ndarray]) -> Any:
     ours = cls.__module__.split(".")[0] == "ergodax"
     return {
         "module": f"{cls.__module__}:{cls.__qualname__}" if ours else None,
-        "fields": [[name, encode(part, arrays)] for name, part in parts],
+        "fields": [[name, encode(part, arrays, special)] for name, part in parts],
     }
 
 
-def decode(node: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
+def decode(node: Any, arrays: Sequence[np.ndarray], special: Special | None = None) -> Any:
     """The tree of a structure that `encode` made, with its arrays.
 
     Raises:
         ValueError: not a structure.
     """
+    if special is not None and (found := special(node)) is not None:
+        return found
     match node:
         case {"array": index}:
             return arrays[index]
         case {"key": data, "implementation": str(name)}:
-            return jax.random.wrap_key_data(decode(data, arrays), impl=name)
+            return jax.random.wrap_key_data(decode(data, arrays, special), impl=name)
         case {"value": value}:
             return value
         case {"dict": items}:
-            return {key: decode(value, arrays) for key, value in items}
+            return {key: decode(value, arrays, special) for key, value in items}
         case {"list": items}:
-            return [decode(value, arrays) for value in items]
+            return [decode(value, arrays, special) for value in items]
         case {"tuple": items}:
-            return tuple(decode(value, arrays) for value in items)
+            return tuple(decode(value, arrays, special) for value in items)
         case {"module": None, "fields": fields}:
-            return {name: decode(value, arrays) for name, value in fields}
+            return {name: decode(value, arrays, special) for name, value in fields}
         case {"module": str(name), "fields": fields}:
-            return _module(name, {key: decode(value, arrays) for key, value in fields})
+            return _module(name, {key: decode(value, arrays, special) for key, value in fields})
         case _:
             raise ValueError(f"unknown node {sorted(node)}")
 

@@ -1,12 +1,15 @@
 """What `ergodax infer` found, as texts, facts, pictures and files."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ergodax.checks import legible
 from ergodax.learn.fit import Fit
+from ergodax.learn.regression import distinct
 from ergodax.report import page, pictures
 
 ERROR = (
@@ -25,6 +28,14 @@ ROWS = 40  # components in the terminal
 DIGITS = {"mean": ".4g", "sd": ".4g", "error": ".2g", "ess": ",.0f", "r_hat": ".4f"}
 PANELS = 9  # components in the pictures
 POINTS = 2_000  # of a chain in a trace
+
+
+def legibly(fit: Fit) -> Fit:
+    """The same with the components' names as they can be shown: each on one line, none too long."""
+    table = fit.result.table
+    names = list(distinct([legible(str(name)) for name in table.index]))
+    result = dataclasses.replace(fit.result, table=table.set_axis(names))
+    return dataclasses.replace(fit, result=result)
 
 
 def texts(fit: Fit) -> tuple[str, pd.DataFrame]:
@@ -110,9 +121,10 @@ def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
         paths["draws"], dims={"coefficient": ["column"]}, coords={"column": columns}
     )
     fit.result.table.to_csv(paths["summary"])
+    page.write_facts(paths["facts"], facts(fit))
+    fit = legibly(fit)
     lines = [str(fit.result), ERROR, *fit.model.meaning, *compared(fit)]
     paths["account"].write_text("\n".join(lines) + "\n", encoding="utf-8")
-    page.write_facts(paths["facts"], facts(fit))
     page.write(paths["report"], title, _sections(fit))
     return paths
 

@@ -6,24 +6,26 @@ from typing import Any
 
 import numpy as np
 
+from ergodax.checks import legible
 from ergodax.verify import KernelReport, Report
 
 COLOURS = ("#3b6fb6", "#d0662b", "#4c9a5b", "#8b5fa8")
 GRID, LINE = 33, 400  # points along an axis of a plane; along a line
 LEAST = 1e-17  # zero, on a logarithmic axis
 VARIABLE = re.compile(r"(\w+)(?:\[\d+\])?")
+LONGEST = 40  # characters of a name
 MANY = 6  # functions whose biases are drawn in colour
 Elsewhere = Callable[[dict[str, np.ndarray]], Report]
 
 
 def verbatim(name: str) -> str:
-    r"""A user's name as matplotlib shows it letter for letter: `$` begins no formula.
+    r"""A user's name as matplotlib shows it, on one line: `$` begins no formula.
 
     Example:
         >>> print(verbatim(r"$\frac{a$"))
         \$\frac{a\$
     """
-    return name.replace("$", r"\$")
+    return legible(name, LONGEST).replace("$", r"\$")
 
 
 def grid(count: int, columns: int, height: float, width: float = 4.2) -> tuple[Any, np.ndarray]:

@@ -1,5 +1,7 @@
 """Inference without hyperparameters: choose, check, run until the error is small enough."""
 
+import contextlib
+import copy
 import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +16,8 @@ from ergodax.cache import kept_programs
 from ergodax.checks import real_number, whole_number
 from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
+from ergodax.kernel import check_key
+from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, double_precision, in_background
@@ -22,6 +26,7 @@ from ergodax.tune.decisions import DecisionLog, Inference, Tuned
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import split_key
+from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, scout
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
@@ -46,6 +51,7 @@ def infer(
     num_chains: int = 4,
     max_seconds: float = 600.0,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Inference:
     """Sample a posterior with nothing to tune, until every error is below `accuracy`.
 
@@ -65,6 +71,11 @@ def infer(
     takes double, all is done again in that. Chains begin at all modes that were found, so that
     modes between which no chain moves show in R-hat; a mode that was not found does not.
 
+    With a checkpoint the decisions of the tuning are kept, and the draws as they come. The same
+    call with `resume=True` then goes on where it was: after a kill during the sampling it has the
+    same draws and verdict, to the bit; after one during the tuning it begins again; a finished
+    inference is returned as it was, or goes on if it ended for want of time and now has more.
+
     Args:
         target: a Posterior, or a target without data.
         init: where to begin, any tree of floating-point arrays.
@@ -75,6 +86,7 @@ def infer(
             is left after the search for modes is kept for sampling; the compilation of a program
             and a single step or gradient are not cut.
         progress: show bars.
+        checkpoint: an `ex.Checkpoint` with a folder, where the inference is kept on disk.
 
     Returns:
         An Inference: verdict, draws, error table, decisions with their reasons. `print` it.
@@ -83,6 +95,11 @@ def infer(
         TypeError: not a target, or data that are a source.
         ValueError: an accuracy that is not positive, fewer than 2 chains, or a density that can't
             be evaluated or is not finite at `init`.
+        CheckpointError: the folder has an inference already and `resume` is False, or it is of
+            another model, data, key or other arguments, or damaged; or another process is writing
+            to it.
+        StorageError: the disk is full or can't be written.
+        Interrupted: it was asked to stop while it sampled.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp
@@ -97,33 +114,41 @@ def infer(
     real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
     whole_number("num_chains", num_chains, at_least=2, hint="Chains are compared with each other.")
     real_number("max_seconds", max_seconds, at_least=0.0)
-    deadline = Deadline.after(max_seconds)
-    settings = _Settings(accuracy, num_chains, deadline, progress)
-    with kept_programs():
+    key, deadline = check_key(key), Deadline.after(max_seconds)
+    with kept_programs(), contextlib.ExitStack() as stack:
         check_start(target, init)
+        arguments = {"accuracy": accuracy, "num_chains": num_chains}
+        kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
+        stack.callback(kept.close)
+        deadline = Deadline(deadline.instant - kept.spent)
+        settings = _Settings(accuracy, num_chains, deadline, progress, kept)
         return _answer(target, init, key, settings, max_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The arguments of `infer` of these names."""
+    """The arguments of `infer` of these names, and what is kept on disk."""
 
     accuracy: float
     num_chains: int
     deadline: Deadline
     progress: bool
+    kept: Kept
 
 
 def _answer(
     target: AbstractTarget, init: PyTree, key: Any, settings: _Settings, max_seconds: float
 ) -> Inference:
     """The first; where it is too coarse, a second with shorter steps, in double precision."""
-    inference = _Inferring(target, init, settings, key)
-    inference.begin()
-    result = None
-    if not (inference.log.coarse or inference.is_noisy):
-        result = inference.sampled()
-        if not (inference.log.coarse and settings.deadline.left() > ANEW * max_seconds):
+    inference, result = _Inferring(target, init, settings, key), None
+    if not settings.kept.anew:
+        result = inference.gone_on()
+        if result is None:
+            inference.begin()
+            if not (inference.log.coarse or inference.is_noisy):
+                result = inference.sampled()
+        enough = settings.deadline.left() > ANEW * max_seconds
+        if result is not None and not (inference.log.coarse and enough):
             return result
     if jax.config.jax_enable_x64 or tree.result_dtype(tree.freeze(init)).itemsize == 8:
         return _again(target, init, settings, key, "with shorter steps")
@@ -139,9 +164,12 @@ def _again(
 ) -> Inference:
     """A second inference after one that went wrong."""
     inference = _Inferring(target, init, settings, key, careful=True)
-    inference.log.decide("anew", how, "the first attempt was too coarse for this posterior")
-    inference.begin()
-    return inference.sampled()
+    result = inference.gone_on()
+    if result is None:
+        inference.log.decide("anew", how, "the first attempt was too coarse for this posterior")
+        inference.begin()
+        result = inference.sampled()
+    return result
 
 
 def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
@@ -200,11 +228,25 @@ class _Inferring:
         """Whether rounding spoils the potential, by whose changes NUTS accepts."""
         return self.posterior is None and self.start.noise > NOISE
 
+    def gone_on(self) -> Inference | None:
+        """The answer with what an earlier call has tuned; None without, or where it is wrong."""
+        kept = self.settings.kept
+        decided = kept.tuned() if kept.anew == self.careful else None
+        if decided is None:
+            return None
+        (tuned, self.modes), self.log = decided, copy.deepcopy(kept.log)
+        found = self._draws(tuned)
+        if found is None:
+            self.log = DecisionLog()
+        return found
+
     def sampled(self) -> Inference:
         """Tune each engine in turn, and sample with the first that serves."""
         for engine in self._engines():
             with self.log.timing("tuning"):
                 tuned = engine()
+            if tuned is not None:
+                tuned = self.settings.kept.keep(tuned, self.modes, self.log, anew=self.careful)
             found = None if tuned is None else self._draws(tuned)
             if found is not None:
                 return found
@@ -288,6 +330,7 @@ class _Inferring:
                 num_chains=settings.num_chains,
                 deadline=self.deadline,
                 progress=settings.progress,
+                kept=settings.kept,
             )
         except DivergenceError as error:
             doubt = f"a chain diverged at step {error.step}"
@@ -295,6 +338,7 @@ class _Inferring:
             doubt = "" if tuned.bias is None else self._doubt(result)
             if not doubt:
                 return result
+        settings.kept.forget()
         self.log.faults[:] = before
         self.log.decide("sampling", "given up", doubt)
         return None

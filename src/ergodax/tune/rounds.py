@@ -14,6 +14,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table, is_accurate
 from ergodax.tune.doubts import stops_near
 from ergodax.tune.host import split_key
+from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
@@ -38,6 +39,7 @@ def sample_rounds(
     num_chains: int,
     deadline: Deadline,
     progress: bool,
+    kept: Kept,
 ) -> Inference:
     """Draw, look at the errors, draw more.
 
@@ -50,18 +52,19 @@ def sample_rounds(
         num_chains: chains.
         deadline: at which a round is cut.
         progress: show bars.
+        kept: where the rounds are kept on disk.
 
     Raises:
         DivergenceError: a chain left the finite numbers.
     """
-    rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress)
+    rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
     key_look, *keys = split_key(key, 1 + ROUNDS)
     count = max(DRAWS // num_chains, AT_LEAST)
     while True:
         rounds.draw(count, keys[len(rounds.parts)])
         rounds.look(key_look)
         count = rounds.more()
-        if not count or len(rounds.parts) == ROUNDS:
+        if kept.ends(len(rounds.parts), not count or len(rounds.parts) == ROUNDS):
             break
     if tuned.doubt and not (rounds.good and not rounds.faults):
         rounds.faults, log.coarse = [tuned.doubt], False
@@ -86,6 +89,7 @@ class _Rounds:
     num_chains: int
     deadline: Deadline
     progress: bool
+    kept: Kept
     parts: list[Samples] = dataclasses.field(default_factory=list)
     r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
     faults: list[str] = dataclasses.field(default_factory=list)
@@ -99,16 +103,22 @@ class _Rounds:
         else:
             early = -(-self.tuned.burn_in // thin)  # draws that are left out
         with self.log.timing("sampling"):
-            part = self._sample(positions, early + count, key, self.deadline.left())
-            self.late = part.num_draws < early + count
+            name, seconds = f"round-{len(self.parts)}", self.deadline.left()
+            part = self._sample(name, positions, early + count, key, seconds)
+            self.late = self.kept.made(name, part.num_draws)
             if self.late and not self.parts and part.num_draws < AT_LEAST:
                 # Most of it was compilation; a few draws say more than none.
                 begin, more = part.final_state.position, AT_LEAST - part.num_draws
                 key = jax.random.fold_in(key, 1)
-                part = _joined([part, self._sample(begin, more, key, GRACE)])
+                rest = self._sample(name + MORE, begin, more, key, GRACE)
+                self.kept.made(name + MORE, rest.num_draws)
+                part = _joined([part, rest])
         self.parts.append(part.without(min(early, max(0, part.num_draws - FEWEST))))
 
-    def _sample(self, positions: PyTree, draws: int, key: PRNGKeyArray, seconds: float) -> Samples:
+    def _sample(
+        self, name: str, positions: PyTree, draws: int, key: PRNGKeyArray, seconds: float
+    ) -> Samples:
+        draws, checkpoint = self.kept.round(name, draws)
         return sample(
             self.tuned.kernel,
             positions=positions,
@@ -119,6 +129,7 @@ class _Rounds:
             collect=self.tuned.coordinates.position,
             progress=self.progress,
             max_seconds=seconds,
+            checkpoint=checkpoint,
         )
 
     def look(self, key: PRNGKeyArray) -> None:

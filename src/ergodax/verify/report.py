@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ergodax.checks import legible
 from ergodax.verify.equation import (
     Drift,
     Equation,
@@ -143,7 +144,7 @@ class Report:
             return text
         failing = int(np.sum(self.relative > self.tolerance))
         shown = list(self.worst.items())[:6]
-        where = ", ".join(f"{name} = {value:.4g}" for name, value in shown)
+        where = ", ".join(f"{legible(name)} = {value:.4g}" for name, value in shown)
         more = ", ..." if len(self.names) > len(shown) else ""
         return f"{text}; it fails at {failing} of them, most at {where}{more}"
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ergodax.errors import CheckpointError
 from ergodax.kernel import State
 from ergodax.learn.topics.corpus import Corpus
 from ergodax.learn.topics.evaluation import (
@@ -61,7 +62,8 @@ class Store:
 
     Args:
         folder: made if it does not exist.
-        facts: of the corpus and the options, which a stored run must share.
+        facts: of the corpus and the options, which a stored run must share. Among them may be the
+            corpus's "digest": a run that differs in nothing else is refused, not made again.
         resume: use what the folder has.
     """
 
@@ -69,12 +71,16 @@ class Store:
         self.folder, self.facts, self.resume = folder, facts, resume
 
     def load(self, label: str, settings: Settings) -> Run | None:
-        """The finished run of that label if it was of the same settings, else None."""
+        """The finished run of that label if it was of the same settings, else None.
+
+        Raises:
+            CheckpointError: it was of another corpus of the same size.
+        """
         path = self._path(label, ".npz")
         if path is None or not self.resume or not path.exists():
             return None
         with np.load(path) as file:
-            if str(file["of"]) != self._of(settings):
+            if not self._is_of(str(file["of"]), settings, path):
                 return None
             return Run(json.loads(str(file["rows"])), file["phi"])
 
@@ -94,6 +100,9 @@ class Store:
         """The interrupted run of that label if it was of the same settings, else None.
 
         `like` is a state of the same shapes.
+
+        Raises:
+            CheckpointError: the file is damaged, or the run was of another corpus of the same size.
         """
         path = self._path(label, ".part")
         if path is None or not self.resume:
@@ -102,7 +111,7 @@ class Store:
             facts, arrays = checkpoint.read(path)
         except FileNotFoundError:
             return None
-        if facts["of"] != self._of(settings):
+        if not self._is_of(facts["of"], settings, path):
             return None
         kept = [jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in arrays.items() if "'kept'" in n]
         tree, facts = checkpoint.load(path, {"kept": kept, "state": like})
@@ -122,6 +131,18 @@ class Store:
 
     def _of(self, settings: Settings) -> str:
         return json.dumps([dict(self.facts), dataclasses.asdict(settings)], sort_keys=True)
+
+    def _is_of(self, stored: str, settings: Settings, path: Path) -> bool:
+        """Whether a stored run is of the same corpus and settings."""
+        then, now = json.loads(stored), json.loads(self._of(settings))
+        digests = [facts.pop("digest", None) for facts, _ in (then, now)]
+        if then == now and digests[0] != digests[1]:
+            raise CheckpointError(
+                f"{path} has a run of another corpus: it has as many documents and words, but "
+                "other words or other counts of them. Restore the corpus, choose another folder, "
+                "or begin anew with resume=False (--no-resume)."
+            )
+        return then == now
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +185,8 @@ class Bench:
         Raises:
             ValueError: the documents do not fill a batch.
             DivergenceError: the sampler diverged.
-            CheckpointError: the interrupted run's file is damaged.
+            CheckpointError: the interrupted run's file is damaged, or the run that is kept is of
+                another corpus of the same size.
         """
         stored = self.store.load(label, settings)
         if stored is not None:
@@ -287,6 +309,7 @@ def open_bench(
         "held_back": held_back,
         "seed": seed,
         "validation": len(division.validation),
+        "digest": division.digest,
     }
     store = Store(folder, facts, resume)
     return Bench(corpus, division, completion, documents, seed, store, say, *others)

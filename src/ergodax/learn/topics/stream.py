@@ -1,6 +1,7 @@
 """The stream of documents: a corpus divided, its documents shuffled, and batches of them."""
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -40,6 +41,7 @@ class Division:
     num_documents: int  # to train on
     test: list[Document]  # documents of the final figures
     validation: list[Document]  # documents that choose from a grid
+    digest: str  # of the whole corpus: its words, its documents and the file's own test documents
 
     def stream(self, documents: int, seed: int, repeat: int) -> Iterator[Document]:
         """The documents of a run, in an order that every method meets in that repeat."""
@@ -68,7 +70,14 @@ def divide(corpus: Corpus, test: int, validation: int, seed: int) -> Division:
     )
     chosen = [*tested, *drawn[~np.isin(drawn, tested)][:validation]]
     left_out = frozenset(int(place) for place in chosen)
-    found = {place: each for place, each in enumerate(corpus.read()) if place in left_out}
+    digest = hashlib.blake2b("\n".join(corpus.vocabulary.words).encode(), digest_size=16)
+    found = {}
+    for place, each in enumerate(corpus.read()):
+        _add(digest, each)
+        if place in left_out:
+            found[place] = each
+    for each in own:
+        _add(digest, each)
     held = [found[int(place)] for place in chosen]
     return Division(
         corpus.read,
@@ -76,7 +85,15 @@ def divide(corpus: Corpus, test: int, validation: int, seed: int) -> Division:
         corpus.num_documents - wanted,
         own + held[: len(tested)],
         held[len(tested) :],
+        digest.hexdigest(),
     )
+
+
+def _add(digest: "hashlib.blake2b", document: Document) -> None:
+    """A document's distinct words, in their order, and how often each occurs."""
+    digest.update(len(document.words).to_bytes(8, "little"))
+    for numbers in (document.words, document.counts):
+        digest.update(np.ascontiguousarray(numbers, "<i8").data)
 
 
 def endless(
