@@ -5,6 +5,7 @@ compiles without holding Python's lock.
 """
 
 import contextlib
+import gc
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -71,16 +72,21 @@ def double_precision() -> Generator[None]:
     """While active, JAX computes in double precision where it is told to.
 
     JAX 0.12 keeps what it has traced of an index by a NumPy array in one precision, and fails with
-    it in the other. So what it keeps is thrown away at both ends, and no thread may be tracing.
+    it in the other. So what it keeps is thrown away at both ends, with the garbage that refers to
+    it, and no thread may be tracing.
     """
-    wait(list(_RUNNING))
-    jax.clear_caches()
+    _forget()
     try:
         with jax.enable_x64(True):
             yield
-            wait(list(_RUNNING))
     finally:
-        jax.clear_caches()
+        _forget()
+
+
+def _forget() -> None:
+    wait(list(_RUNNING))
+    gc.collect()
+    jax.clear_caches()
 
 
 def relaxation(step_size: float) -> int:
