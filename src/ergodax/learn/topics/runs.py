@@ -1,6 +1,7 @@
 """Runs on a stream of documents: judged snapshot by snapshot, kept in a folder, gone on with."""
 
 import dataclasses
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ergodax.data import archive
+from ergodax.errors import CheckpointError
 from ergodax.kernel import State
 from ergodax.learn.topics.corpus import Corpus
 from ergodax.learn.topics.evaluation import (
@@ -26,7 +29,7 @@ from ergodax.learn.topics.evaluation import (
 )
 from ergodax.learn.topics.stream import Division, batches, divide
 from ergodax.learn.topics.train import Settings, Snapshot, first_state, train, word_distributions
-from ergodax.persist import checkpoint
+from ergodax.persist import checkpoint, disk
 
 COHERENCE = 10_000  # documents in which the topics' words are counted
 
@@ -69,24 +72,27 @@ class Store:
         self.folder, self.facts, self.resume = folder, facts, resume
 
     def load(self, label: str, settings: Settings) -> Run | None:
-        """The finished run of that label if it was of the same settings, else None."""
+        """The finished run of that label if it was of the same settings, else None.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
         path = self._path(label, ".npz")
         if path is None or not self.resume or not path.exists():
             return None
-        with np.load(path) as file:
-            if str(file["of"]) != self._of(settings):
-                return None
-            return Run(json.loads(str(file["rows"])), file["phi"])
+        file = _finished(path)
+        if str(file["of"]) != self._of(settings):
+            return None
+        return Run(json.loads(str(file["rows"])), file["phi"])
 
     def save(self, label: str, settings: Settings, run: Run) -> None:
         """Keep a finished run; one of the same label is replaced, and its parts are removed."""
         path = self._path(label, ".npz")
         if path is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".writing.npz")  # never half of a run
-        np.savez(unfinished, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
-        unfinished.replace(path)
+        content = io.BytesIO()
+        np.savez(content, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
+        disk.write(path, content.getvalue())  # on the disk before its parts are removed
         for part in path.parent.glob(f"{label}.part*"):
             part.unlink()
 
@@ -164,7 +170,7 @@ class Bench:
         Raises:
             ValueError: the documents do not fill a batch.
             DivergenceError: the sampler diverged.
-            CheckpointError: the interrupted run's file is damaged.
+            CheckpointError: the file of the finished or the interrupted run is damaged.
         """
         stored = self.store.load(label, settings)
         if stored is not None:
@@ -242,6 +248,18 @@ class Bench:
                 f"documents={self.documents} do not fill a batch of {settings.batch_size}."
             )
         return Run(rows, phi)
+
+
+def _finished(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a finished run's file.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        return archive.read(path, ("of", "rows", "phi"))
+    except ValueError as error:
+        raise CheckpointError(f"{error} Or remove it, to make the run again.") from error
 
 
 def open_bench(
