@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in options.only or [name for name in FAULTS if name != "memory"]:
             for row in FAULTS[name](options, Path(folder) / name, seed, say):
                 rows.append(row)
-                say(f"{row.fault}: {'as it should be' if row.ok else 'NOT as it should be'}")
+                say(f"{row.fault}: {row.told}")
     if rows:
         _tell(rows, about, time.perf_counter() - begin, options.markdown)
     if not all(row.ok for row in rows):

@@ -76,6 +76,12 @@ class Row:
         """Whether every outcome is one that is right here."""
         return not set(self.counts) - set(self.expected)
 
+    @property
+    def told(self) -> str:
+        """The outcomes in words."""
+        found = ", ".join(f"{count} {COLUMNS[each]}" for each, count in sorted(self.counts.items()))
+        return f"{found or 'none'}{'' if self.ok else ', NOT as it should be'}"
+
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as a table in Markdown, which can be read as text too."""
