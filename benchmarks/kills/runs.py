@@ -70,6 +70,8 @@ class Sampled(Kept):
         thin: likewise.
     """
 
+    draws_apart: ClassVar[bool] = True
+
     kernel: Callable[[Path], Any]
     num_steps: int
     start: Callable[[Path], Any]
@@ -82,8 +84,6 @@ class Sampled(Kept):
             self.kernel(data), self.start(data), num_steps, thin=self.thin, burn_in=100,
             collect=self.collect, num_chains=CHAINS, key=jax.random.key(3), progress=False, **more,
         )  # fmt: skip
-
-    draws_apart: ClassVar[bool] = True
 
     def go_on(self, data: Path, folder: Path, part: float = 1.0, every: float = SAVE_EVERY) -> None:
         """See `Kept`."""
