@@ -48,8 +48,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m benchmarks kills",
         description="What a run survives: kills, full disks, damaged files, two writers, power "
-        "cuts. Takes about 15 minutes; exits with 1 where anything was silently wrong, lost, "
-        "different or hanging.",
+        "cuts. Takes 15 to 40 minutes, by what else the machine does; exits with 1 where anything "
+        "was silently wrong, lost, different or hanging.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
