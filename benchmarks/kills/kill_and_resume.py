@@ -1,110 +1,24 @@
-"""`python -m benchmarks kills`: runs are killed again and again, resumed, and compared to the bit.
+"""Runs are killed, again and again, resumed each time, and at last compared to the bit.
 
-The figures of docs/reliability.md come from here, and those of the memory of a long run.
+Half of the kills come at random instants of a copy's life, the others where it has stopped in a
+write. After each the store is read and compared, and the checkpoint must count no less than before.
 """
 
-import argparse
-import contextlib
-import dataclasses
-import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+from benchmarks.kills.kinds import KINDS
+from benchmarks.kills.outcomes import Outcome, Row, begun_rightly, ended_rightly, judged
+from benchmarks.kills.runs import RUN
+from benchmarks.kills.worker import FINISHED, PATIENCE, REFUSED, Worker
 
-import ergodax as ex
-from benchmarks import environment
-from benchmarks.kills import runs
-
-PATIENCE = 120.0  # seconds to the first draws of a run
-DRAWS = "draws.zarr"  # in the folder of checkpoints
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Kill and resume each run, then measure the memory of long ones."""
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks kills", description="What survives, measured."
-    )
-    parser.add_argument("--kills", type=int, default=50, help="of each run (50)")
-    parser.add_argument("--only", nargs="+", choices=("kills", "memory"))
-    parser.add_argument("--quick", action="store_true", help="five kills, shorter runs")
-    options = parser.parse_args(arguments)
-    print("\n".join(f"{name:>12}: {value}" for name, value in environment.describe().items()))
-    if "kills" in (options.only or ["kills"]):
-        print("\nkilled at random instants, resumed, compared with the run that was not killed")
-        for kind in runs.KERNELS:
-            with tempfile.TemporaryDirectory() as folder:
-                times = 5 if options.quick else options.kills
-                found = kill_and_resume(kind, times, Path(folder), seed=time.time_ns(), say=print)
-            print(f"  {found.sentence}", flush=True)
-    if "memory" in (options.only or ["memory"]):
-        _memory(1_000_000 if options.quick else 10_000_000)
-
-
-def _memory(steps: int) -> None:
-    """Resident memory of a run as it gets longer, its draws thinned to 1,000 or stored."""
-    print(f"\nmemory of SGHMC on 20,000 rows in memory, up to {steps:,} steps of each of 2 chains")
-    with tempfile.TemporaryDirectory() as folder:
-        for count in (steps // 100, steps // 10, steps):
-            kernel = ex.online.accumulate(runs.in_memory(Path(folder)), moments=ex.online.Moments())
-            ex.sample(
-                kernel, jnp.zeros(runs.COLUMNS), count, thin=count // 1000, num_chains=2,
-                key=jax.random.key(0), progress=False,
-                checkpoint=ex.Checkpoint(store=Path(folder) / str(count)),
-            )  # fmt: skip
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            resident = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-            print(f"  {count:>12,} steps: {resident:.0f} MB resident", flush=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What came of runs that were killed.
-
-    Attributes:
-        kind: which run.
-        kills: how many times.
-        in_writing: how many of them left a file half written beside its place.
-        finished: runs that came to their end in spite of them.
-        lost: draws that they have less or more than the run that was not killed, in all.
-        different: arrays of draws, infos and final states that are not equal to the bit.
-        unreadable: times that the store could not be opened after a kill, or held draws that the
-            run that was not killed does not have.
-        seconds: the whole took.
-    """
-
-    kind: str
-    kills: int
-    in_writing: int
-    finished: int
-    lost: int
-    different: int
-    unreadable: int
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was lost, doubled or changed."""
-        return self.finished > 0 and self.lost == self.different == self.unreadable == 0
-
-    @property
-    def sentence(self) -> str:
-        """All of it in words."""
-        return (
-            f"{self.kind}: {self.kills} kills, {self.in_writing} of them in the middle of writing "
-            f"a file; {self.finished} runs came to their end, with {self.lost} draws lost or "
-            f"doubled, {self.different} arrays that differ in a bit; the store could not be read, "
-            f"or was wrong, after {self.unreadable} kills; {self.seconds:.0f} s"
-        )
+READING = 60.0  # seconds, after which reading a store hangs
+OPERATIONS = 150  # of writing, among which a copy stops in one
+KILLED = -signal.SIGKILL
 
 
 def kill_and_resume(
@@ -112,143 +26,151 @@ def kill_and_resume(
     kills: int,
     folder: Path,
     *,
-    seed: int = 0,
+    seed: int,
     say: Callable[[str], None] = lambda text: None,
-) -> Outcome:
-    """Kill runs at random instants, resume them, and compare.
+) -> Row:
+    """Kill a run, resume it, and compare.
 
     A run that comes to its end is compared, and the next one begins.
 
     Args:
-        kind: a key of `runs.KERNELS`.
+        kind: a key of `KINDS`.
         kills: how many.
         folder: an empty one.
         seed: of the instants.
         say: called with a line at every tenth kill.
-
-    Raises:
-        RuntimeError: the run can't be started, or makes no draws.
     """
-    begin, run = time.perf_counter(), folder / "run"
-    folder.mkdir(parents=True, exist_ok=True)
-    dice, done, halves, unreadable, ends = random.Random(seed), 0, 0, 0, []
-    with _Worker(kind, folder) as worker:
-        worker.live(None)  # not killed
-        whole = _ended(folder)
-        shutil.rmtree(run)
-        longest = 2.0 * _start_up(worker, run / DRAWS)
-        while done < kills:
-            if worker.live(dice.uniform(0.0, longest)):
-                ends.append(_compared(_ended(folder), whole))
-                shutil.rmtree(run)
-                continue
-            done += 1
-            halves += any(run.rglob(".*.new"))
-            unreadable += not _rightly_begun(run / DRAWS, whole)
-            if done % 10 == 0:
-                say(f"  {kind}: killed {done} times")
-        worker.live(None)
-        ends.append(_compared(_ended(folder), whole))
-    lost, different = (sum(each) for each in zip(*ends, strict=True))
-    seconds = time.perf_counter() - begin
-    return Outcome(kind, done, halves, len(ends), lost, different, unreadable, seconds)
+    dice = random.Random(seed)
+    with Worker(kind, folder / "data", folder / "killed") as worker:
+        drill = Drill(kind, worker, folder / "data", folder / "killed")
+        longest = 2.0 * drill.seconds_to_the_first_draws()
+        while drill.row.trials + len(drill.pending) < kills:
+            if len(drill.pending) % 2:
+                drill.kill_after(dice.uniform(0.0, longest))
+            else:
+                drill.kill_in_a_write(dice.randint(1, OPERATIONS), dice.getrandbits(32))
+            if (done := drill.row.trials + len(drill.pending)) % 10 == 0:
+                say(f"{drill.row.fault}: {done} of {kills}")
+        while drill.pending:
+            drill.finish()
+        drill.row.in_writes = drill.in_writes
+        drill.row.note = f"{drill.in_writes} in a write, {drill.ends} runs finished"
+        return drill.row
 
 
-def _ended(folder: Path) -> tuple[ex.Samples, ex.Samples]:
-    """What a finished run has stored while it went on, and what it returned at its end."""
-    return ex.Samples.load(folder / "run" / DRAWS), ex.Samples.load(folder / runs.RETURNED)
+class Drill:
+    """One kind of run, killed and resumed.
 
+    Args:
+        kind: a key of `KINDS`.
+        worker: whose copies run.
+        data: the folder of its data.
+        folder: of the run.
 
-def _compared(
-    found: tuple[ex.Samples, ex.Samples], whole: tuple[ex.Samples, ex.Samples]
-) -> tuple[int, int]:
-    """By how many draws a finished run is off, and how many of its arrays differ."""
-    lost = max(abs(a.num_draws - b.num_draws) for a, b in zip(found, whole, strict=True))
-    pairs = zip(_arrays(found), _arrays(whole), strict=True)
-    return lost, sum(x.tobytes() != y.tobytes() for x, y in pairs)
+    Attributes:
+        row: what came of the kills of the runs that have ended.
+        pending: of those of the run that goes on.
+        in_writes: kills that cut a write in two.
+        ends: runs that came to their end.
+        saved: what can be read of a run that was not killed.
+        ended: what it ended in.
+    """
 
+    def __init__(self, kind: str, worker: Worker, data: Path, folder: Path) -> None:
+        self.kind, self.worker, self.data, self.folder = KINDS[kind], worker, data, folder
+        self.row = Row(f"SIGKILL: {kind}", expected=(Outcome.RIGHT,))
+        self.pending: list[tuple[Outcome, str]] = []
+        self.in_writes = self.ends = self.counted = 0
+        worker.begin()
+        if (code := worker.end(PATIENCE)) != FINISHED:
+            raise RuntimeError(f"the run that nothing befell ended with {code}:\n{worker.said}")
+        self.saved, self.ended = self.kind.saved(data, folder), self.kind.ended(data, folder)
+        self._clear()
 
-def _arrays(ended: tuple[ex.Samples, ex.Samples]) -> list[np.ndarray]:
-    parts = [(samples.position, samples.info, samples.final_state) for samples in ended]
-    return [
-        np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        for leaf in jax.tree.leaves(parts)
-    ]
+    def seconds_to_the_first_draws(self) -> float:
+        """How long a copy takes to its first checkpoint that counts some; it is killed then."""
+        begin, copy = time.perf_counter(), self.worker.begin()
+        while not self.kind.counted(self.folder):
+            if time.perf_counter() - begin > PATIENCE:
+                raise RuntimeError(f"the run makes no draws:\n{self.worker.said}")
+            time.sleep(0.01)
+        seconds = time.perf_counter() - begin
+        self.worker.kill(copy)
+        self._clear()
+        return seconds
 
-
-def _is_key(leaf: object) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _rightly_begun(store: Path, whole: tuple[ex.Samples, ex.Samples]) -> bool:
-    """Whether a killed run's store can be read and has the right draws."""
-    if not store.exists():
-        return True
-    try:
-        found = ex.Samples.load(store)
-    except ex.CheckpointError:
-        return False
-    return np.array_equal(found.position, whole[0].position[:, : found.num_draws])
-
-
-class _Worker:
-    """The process whose copies are killed."""
-
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.command = [sys.executable, "-m", "benchmarks.kills.worker", kind, str(folder)]
-
-    def __enter__(self) -> "_Worker":
-        self.process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=runs.ROOT
-        )
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def begin(self) -> int:
-        """Start a copy; its number."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def end(self, process: int) -> bool:
-        """Kill a copy; whether it had come to its own end before."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-        return self._finished()
-
-    def live(self, seconds: float | None) -> bool:
-        """Let a copy live for so long, or to its end; whether it came to it."""
-        process = self.begin()
-        if seconds is None:
-            return self._finished()
+    def kill_after(self, seconds: float) -> None:
+        """Kill a copy at an instant that is chosen without regard to what it does."""
+        begin, copy = time.time(), self.worker.begin()
         time.sleep(seconds)
-        return self.end(process)
+        code = self.worker.kill(copy)
+        # Of an earlier kill there may be some too, which the next run to come so far removes.
+        left = any(path.stat().st_mtime > begin for path in self.folder.rglob(".*.new"))
+        self.over(code, f"after {seconds:.3f} s", in_a_write=left)
 
-    def _finished(self) -> bool:
-        code = self._answer()
-        if code not in (0, -signal.SIGKILL):
-            raise RuntimeError(f"the run that is to be killed ended with {code}")
-        return code == 0
+    def kill_in_a_write(self, number: int, seed: int) -> None:
+        """Kill a copy in its number-th operation of writing, if it comes to it."""
+        copy = self.worker.begin(number, seed)
+        line = self.worker.line(PATIENCE)
+        if line is None:
+            self._hung(copy)
+        elif line.startswith("in "):
+            self.over(self.worker.kill(copy), line, in_a_write=True)
+        else:
+            self.over(int(line.split()[1]))
 
-    def _answer(self) -> int:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("the process that is to be killed can't be started")
-        return int(line)
+    def finish(self) -> None:
+        """Let the run come to its end, and compare."""
+        copy = self.worker.begin()
+        try:
+            code = self.worker.end(PATIENCE)
+        except TimeoutError:
+            self._hung(copy)
+        else:
+            self.over(code)
 
+    def over(self, code: int, when: str = "", *, in_a_write: bool = False) -> None:
+        """A copy's life is over: killed, at its end, or in an error, which a kill has caused."""
+        if code == KILLED:
+            self.in_writes += in_a_write
+            self.pending.append(self._judge(when))
+        elif code == FINISHED:
+            judge = lambda: ended_rightly(self.kind.ended(self.data, self.folder), self.ended)  # noqa: E731
+            self.ends += 1
+            self._count(*judged(self.folder, READING, judge))
+        else:
+            outcome = Outcome.LOST if code == REFUSED else Outcome.UNNAMED
+            self._count(outcome, f"can't be gone on with:\n{self.worker.said}")
 
-def _start_up(worker: _Worker, store: Path) -> float:
-    """Seconds that a copy takes to its first draws; it is killed then."""
-    begin, process = time.perf_counter(), worker.begin()
-    while not (store.exists() and ex.Samples.load(store).num_draws):
-        if time.perf_counter() - begin > PATIENCE:
-            raise RuntimeError("the run makes no draws")
-        time.sleep(0.01)
-    seconds = time.perf_counter() - begin
-    worker.end(process)
-    return seconds
+    def _judge(self, when: str) -> tuple[Outcome, str]:
+        """What can be read after a kill, and whether it is as much as before."""
+        before, self.counted = self.counted, self.kind.counted(self.folder)
+        if self.counted < before:
+            return Outcome.LOST, f"{when}: {before} draws were counted, then {self.counted}"
+
+        def read() -> Outcome:
+            found = self.kind.saved(self.data, self.folder)
+            return begun_rightly(found, self.saved, at_least=self.counted)
+
+        outcome, words = judged(self.folder, READING, read)
+        # Nothing is to be refused here: nobody has touched the files.
+        outcome = Outcome.LOST if outcome is Outcome.REFUSED else outcome
+        return outcome, f"{when}: {words}"
+
+    def _hung(self, copy: int) -> None:
+        self.worker.kill(copy)
+        self._count(Outcome.HANG, f"no end after {PATIENCE} s")
+
+    def _count(self, end: Outcome, words: str) -> None:
+        """Count the kills of a run that is over: each is as bad as the run's end, or worse."""
+        for outcome, when in self.pending or [(Outcome.RIGHT, "not killed")]:
+            if self.pending or end is not Outcome.RIGHT:
+                self.row.add(max(outcome, end), when if outcome > end else f"{when}: {words}")
+        self.pending = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self.counted = 0
+        for path in self.folder.iterdir():
+            shutil.rmtree(path)
+        assert not (self.folder / RUN).exists()

@@ -1,73 +1,231 @@
-"""The runs that are killed: small models, real storage."""
+"""Runs that are kept on disk, as the faults see them: begun, gone on with, read, compared."""
 
-from collections.abc import Callable
+import abc
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from benchmarks.kills.outcomes import Arrays
 
 ROOT = Path(__file__).parents[2]
-RETURNED = "returned.zarr"  # beside the folder of the checkpoint: the Samples of a finished run
-ROWS, COLUMNS = 20_000, 5
+RUN, DRAWS = "run", "draws.zarr"  # the folder of a run, and that of its draws in it
+RETURNED = "returned.zarr"  # beside the folder of the run: the Samples that it ended in
 CHAINS = 2
 SAVE_EVERY = 0.02  # seconds, so that many of the kills fall into the writing of files
+BATCH, SNAPSHOT = 20, 60  # documents
 
 
-def table() -> tuple[np.ndarray, np.ndarray]:
-    """A logistic regression's features and outcomes, always the same."""
-    random = np.random.default_rng(7)
-    features = random.normal(size=(ROWS, COLUMNS)).astype(np.float32)
-    chance = 1.0 / (1.0 + np.exp(-features @ np.linspace(-1.0, 1.0, COLUMNS)))
-    return features, (random.uniform(size=ROWS) < chance).astype(np.float32)
+class Kept(abc.ABC):
+    """A run that is kept on disk.
 
-
-def log_prior(w: jax.Array) -> jax.Array:
-    """Standard normal."""
-    return -0.5 * jnp.sum(w**2)
-
-
-def log_likelihood(w: jax.Array, example: tuple) -> jax.Array:
-    """Logistic, of one row."""
-    features, outcome = example
-    value = jnp.dot(features, w)
-    return outcome * value - jax.nn.softplus(value)
-
-
-def in_memory(folder: Path) -> Any:
-    """SGHMC with SAGA's table of all gradients in its state."""
-    posterior = ex.Posterior(log_prior, log_likelihood, table())
-    return ex.sghmc(ex.SAGA(posterior, 50), step_size=5e-3, friction=1.0)
-
-
-def streamed(folder: Path) -> Any:
-    """SGHMC on blocks of two files."""
-    paths = [folder / "features.npy", folder / "outcomes.npy"]
-    for path, array in zip(paths, table(), strict=True):
-        if not path.exists():
-            np.save(path, array)
-    source = ex.data.npy(*paths, block_rows=2_000, page_rows=100)
-    posterior = ex.Posterior(log_prior, log_likelihood, source)
-    return ex.sghmc(ex.Minibatch(posterior, 50), step_size=5e-3, friction=1.0)
-
-
-KERNELS: dict[str, Callable[[Path], Any]] = {"in memory": in_memory, "streamed": streamed}
-STEPS = {"in memory": 400_000, "streamed": 60_000}  # of a run that is killed
-
-
-def run(kind: str, folder: Path, num_steps: int, **more: Any) -> ex.Samples:
-    """A run of one of the kernels.
-
-    Args:
-        kind: a key of KERNELS.
-        folder: for the data that are streamed.
-        num_steps: of each chain.
-        more: further arguments of `ex.sample`.
+    In all methods `data` is a folder for the data that are read while it goes on, and `folder` has
+    the folder of the run, and what it ended in.
     """
-    return ex.sample(
-        KERNELS[kind](folder), jnp.zeros(COLUMNS, jnp.float32), num_steps, thin=20, burn_in=100,
-        num_chains=CHAINS, key=jax.random.key(3), progress=False, **more,
-    )  # fmt: skip
+
+    draws_apart: ClassVar[bool]  # whether draws are kept in other files than the checkpoint
+
+    @abc.abstractmethod
+    def go_on(self, data: Path, folder: Path, part: float = 1.0, every: float = SAVE_EVERY) -> None:
+        """Begin the run, or go on from where it stands, to its end or to a part of it.
+
+        It is saved every so many seconds, if it is not a run that saves where it chooses.
+        """
+
+    @abc.abstractmethod
+    def counted(self, folder: Path) -> int:
+        """How many draws its last whole checkpoint counts; 0 without one."""
+
+    @abc.abstractmethod
+    def saved(self, data: Path, folder: Path) -> Arrays:
+        """What can be read of it at any time: arrays with the draws first, none before the first.
+
+        Raises:
+            ex.CheckpointError: it can't be read.
+        """
+
+    @abc.abstractmethod
+    def ended(self, data: Path, folder: Path) -> Arrays:
+        """All that a finished run has stored and returned."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled(Kept):
+    """A run of `ex.sample`.
+
+    Attributes:
+        kernel: made with the folder for the data.
+        num_steps: of each chain.
+        start: where the chains begin, made likewise.
+        collect: of `ex.sample`.
+        thin: likewise.
+    """
+
+    draws_apart: ClassVar[bool] = True
+
+    kernel: Callable[[Path], Any]
+    num_steps: int
+    start: Callable[[Path], Any]
+    collect: Callable[[Any], Any] | None = None
+    thin: int = 20
+
+    def sample(self, data: Path, num_steps: int, **more: Any) -> ex.Samples:
+        """A run of so many steps; `more` are further arguments of `ex.sample`."""
+        return ex.sample(
+            self.kernel(data), self.start(data), num_steps, thin=self.thin, burn_in=100,
+            collect=self.collect, num_chains=CHAINS, key=jax.random.key(3), progress=False, **more,
+        )  # fmt: skip
+
+    def go_on(self, data: Path, folder: Path, part: float = 1.0, every: float = SAVE_EVERY) -> None:
+        """See `Kept`."""
+        kept = ex.Checkpoint(folder / RUN, every=every, resume=True)
+        samples = self.sample(data, int(part * self.num_steps), checkpoint=kept)
+        if part == 1.0:
+            samples.save(folder / RETURNED)
+
+    def counted(self, folder: Path) -> int:
+        """See `Kept`."""
+        names = ("checkpoint", "checkpoint.previous")
+        return max(_facts(folder / RUN / name).get("made", 0) for name in names)
+
+    def saved(self, data: Path, folder: Path) -> Arrays:
+        """See `Kept`."""
+        store = folder / RUN / DRAWS
+        if not store.exists():
+            return []
+        found = ex.Samples.load(store)
+        return [np.swapaxes(leaf, 0, 1) for leaf in _arrays((found.position, found.info))]
+
+    def ended(self, data: Path, folder: Path) -> Arrays:
+        """See `Kept`."""
+        both = [ex.Samples.load(path) for path in (folder / RUN / DRAWS, folder / RETURNED)]
+        return _arrays([(each.position, each.info, each.final_state) for each in both])
+
+
+def _arrays(tree: Any) -> Arrays:
+    """The arrays of a tree; the data of keys."""
+    return [
+        np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        for leaf in jax.tree.leaves(tree)
+    ]
+
+
+def _is_key(leaf: object) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _facts(checkpoint: Path) -> dict[str, Any]:
+    """What the header of a checkpoint says; nothing where it is not whole.
+
+    It is JSON behind a line that names the format, 64 digits and its own length.
+    """
+    try:
+        body = checkpoint.read_bytes().partition(b"\n")[2][64:]
+        return json.loads(body[8 : 8 + int.from_bytes(body[:8], "big")])["facts"]
+    except (OSError, ValueError):
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Topics(Kept):
+    """A run of `learn.topics`, whose "draws" are the snapshots that are judged."""
+
+    documents: int
+    _states: list[Any] = dataclasses.field(default_factory=list, compare=False, repr=False)
+
+    LABEL: ClassVar[str] = "killed"
+    draws_apart: ClassVar[bool] = False
+
+    def bench(self, data: Path, folder: Path, say: Callable[[str], None] = lambda _: None) -> Any:
+        """Where the run is made."""
+        from ergodax.learn import topics
+
+        path = data / "corpus.txt"
+        if not path.exists():
+            path.write_text("\n".join(_texts()) + "\n")
+        corpus = topics.open_corpus(path, max_share=1.0, min_documents=1)
+        return topics.open_bench(corpus, self.documents, test=20, folder=folder / RUN, say=say)
+
+    @functools.cached_property
+    def settings(self) -> Any:
+        """Of the run."""
+        from ergodax.learn import topics
+
+        return topics.Settings(
+            "sgrhmc", num_topics=3, beta=0.5, gibbs_sweeps=4, batch_size=BATCH,
+            snapshot_every=SNAPSHOT, block=3, step_size=0.14, friction=10.0,
+        )  # fmt: skip
+
+    def go_on(self, data: Path, folder: Path, part: float = 1.0, every: float = SAVE_EVERY) -> None:
+        """See `Kept`; a part of the run is one that was broken off."""
+        judged = itertools.count(1)
+
+        def say(line: str) -> None:
+            if next(judged) > part * self.documents / SNAPSHOT:
+                raise _Enough
+
+        with contextlib.suppress(_Enough):
+            self.bench(data, folder, say if part < 1.0 else lambda line: None).run(
+                self.settings, 0, self.LABEL
+            )
+
+    def counted(self, folder: Path) -> int:
+        """See `Kept`."""
+        runs = folder / RUN / "runs"
+        if (runs / f"{self.LABEL}.npz").exists():
+            return self.documents // SNAPSHOT
+        parts = (f"{self.LABEL}.part", f"{self.LABEL}.part.previous")
+        return max(len(_facts(runs / name).get("rows", ())) for name in parts)
+
+    def saved(self, data: Path, folder: Path) -> Arrays:
+        """See `Kept`."""
+        bench = self.bench(data, folder)
+        found = bench.store.load(self.LABEL, self.settings)
+        found = found or bench.store.load_part(self.LABEL, self.settings, self._like(bench))
+        return [] if found is None else _columns(found.rows)
+
+    def ended(self, data: Path, folder: Path) -> Arrays:
+        """See `Kept`."""
+        found = self.bench(data, folder).store.load(self.LABEL, self.settings)
+        if found is None:
+            raise FileNotFoundError(f"there is no finished run in {folder}")
+        return [*_columns(found.rows), found.phi]
+
+    def _like(self, bench: Any) -> Any:
+        """A state of the run's shapes, that after the first snapshot of some run."""
+        from ergodax.learn import topics
+
+        if not self._states:
+            batches = topics.batches(bench.division.stream(SNAPSHOT, 0, 0), BATCH)
+            sizes = {
+                "num_documents": bench.division.num_documents,
+                "vocabulary_size": len(bench.corpus.vocabulary),
+            }
+            snapshots = topics.train(self.settings, batches, **sizes, key=jax.random.key(0))
+            self._states.append(next(snapshots).state)
+        return self._states[0]
+
+
+class _Enough(Exception):
+    """A part of a run has been made."""
+
+
+def _columns(rows: list[dict[str, Any]]) -> Arrays:
+    """What is judged of the snapshots; not the time that they took."""
+    return [np.array([row[name] for row in rows]) for name in ("documents", "perplexity", "alone")]
+
+
+def _texts() -> Iterator[str]:
+    """Short texts of twelve words, always the same."""
+    random = np.random.default_rng(0)
+    names = np.array([f"word{letter}" for letter in "abcdefghijkl"])
+    return (" ".join(random.choice(names, random.integers(5, 40))) for _ in range(150))

@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.kills.recorder import Content, Entry, Recorder, Synced
+from ergodax.errors import CheckpointError
 from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.runs import Part, Run, Store
 from ergodax.learn.topics.stream import batches
@@ -76,6 +78,30 @@ def test_the_store_keeps_parts_until_the_run_has_ended(tmp_path, key):
     store.save("run", SETTINGS, Run([{"documents": 60}], np.ones((3, 12))))
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["run.npz"]
     assert parts(tmp_path, resume=False).load("run", SETTINGS) is None
+
+
+def test_a_damaged_file_of_a_finished_run_is_named(tmp_path):
+    store, place = parts(tmp_path), tmp_path / "runs" / "run.npz"
+    store.save("run", SETTINGS, Run([{"documents": 60}], np.ones((3, 12))))
+    content = place.read_bytes()
+    flipped = bytearray(content)
+    flipped[content.index("documents".encode("utf-32-le"))] ^= 1
+    for damaged in (content[:100], bytes(flipped), b""):
+        place.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="runs/run.npz"):
+            store.load("run", SETTINGS)
+
+
+def test_a_finished_run_is_on_the_disk_before_its_parts_are_removed(tmp_path, key):
+    store, state = parts(tmp_path), first_state(SETTINGS, 60, 12, key)
+    store.save_part("run", SETTINGS, Part([{"documents": 40}], [], state))
+    with Recorder(tmp_path) as recorder:
+        store.save("run", SETTINGS, Run([{"documents": 60}], np.ones((3, 12))))
+    assert not recorder.unflushed
+    kinds = [each.kind if isinstance(each, Entry) else type(each) for each in recorder.operations]
+    recorded = kinds[recorder.first :]
+    assert recorded.index(Content) < recorded.index("rename") < recorded.index(Synced)
+    assert recorded.index(Synced) < recorded.index("remove")
 
 
 def call(corpus, out):

@@ -12,6 +12,7 @@ import pytest
 import xarray
 
 import ergodax as ex
+from ergodax.persist import checkpoint
 
 
 class Pair(NamedTuple):
@@ -189,3 +190,38 @@ def test_what_can_not_be_saved_says_why(tmp_path):
     with pytest.raises(FileExistsError, match="has no draws"):
         ex.Samples(leaf(1), {}, {}).save(tmp_path / "mine.zarr")
     assert os.listdir(tmp_path) == ["mine.zarr"]
+
+
+def saved(path, start: int) -> ex.Samples:
+    """Draws whose last states are theirs alone, saved."""
+    drawn = ex.Samples(leaf(0, 3), {"u": leaf(1)}, {"w": np.full(3, start, np.float32)})
+    drawn.save(path)
+    return drawn
+
+
+def test_last_states_that_are_missing_are_named(tmp_path):
+    saved(tmp_path / "draws.zarr", 1)
+    (tmp_path / "draws.zarr" / "final_state").unlink()
+    with pytest.raises(ex.CheckpointError, match="final_state is missing"):
+        ex.Samples.load(tmp_path / "draws.zarr")
+
+
+def test_the_last_states_of_other_draws_are_named(tmp_path):
+    for number in (1, 2):
+        saved(tmp_path / f"{number}.zarr", number)
+    os.replace(tmp_path / "2.zarr" / "final_state", tmp_path / "1.zarr" / "final_state")
+    with pytest.raises(ex.CheckpointError, match="final_state has the last states of another run"):
+        ex.Samples.load(tmp_path / "1.zarr")
+
+
+def test_a_write_that_fails_says_of_which_file(tmp_path, monkeypatch):
+    """Where the disk is full the system's own error names none."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    place = tmp_path / "run" / "checkpoint"
+    place.parent.mkdir()
+    with pytest.raises(OSError, match=f"No space left on device: '{place}'"):
+        checkpoint.save(place, {"w": np.zeros(3)}, {})

@@ -1,7 +1,8 @@
 """Files that are there whole or not at all, and on the disk when they are counted."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 BESIDE = ".{}.new"  # the name of a file that is being written, beside its place
@@ -18,7 +19,7 @@ def put(path: Path, *content: bytes) -> set[Path]:
     changed = make_folder(path.parent) | {path.parent}
     beside = path.with_name(BESIDE.format(path.name))
     try:
-        with open(beside, "wb") as file:
+        with naming(path), open(beside, "wb") as file:
             file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
@@ -27,6 +28,17 @@ def put(path: Path, *content: bytes) -> set[Path]:
         beside.unlink(missing_ok=True)
         raise
     return changed
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Let an OSError say which file it is about, which that of a write does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def make_folder(path: Path) -> set[Path]:

@@ -199,7 +199,9 @@ class DrawStore:
         disk.sync(set().union(*(array.describe(draws) for array in self.arrays)))
 
 
-def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) -> DrawStore:
+def create(
+    path: str | Path, row: PyTree, dims: Any = None, coords: Any = None, *, finished: bool = False
+) -> DrawStore:
     """Make the folder for draws like `row`, which is (collected, info) of all chains.
 
     Args:
@@ -207,6 +209,7 @@ def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) 
         row: leaves of shape (chains, ...).
         dims: {variable: names of its axes after chain and draw}, optional.
         coords: {axis: labels}, optional.
+        finished: the last states will be beside the draws.
     """
     path, axes = Path(path), {f"posterior/{name}": of for name, of in (dims or {}).items()}
     beside = path.with_name(disk.BESIDE.format(path.name))
@@ -231,6 +234,7 @@ def create(path: str | Path, row: PyTree, dims: Any = None, coords: Any = None) 
         "format": FORMAT, "identity": secrets.token_hex(8), "draws": 0, "commit": 0, "names": names,
         "dtypes": [leaf.dtype.name for leaf in leaves],
         "structure": json.dumps(_renumbered(encoding, order)), "labels": list(labels),
+        "finished": finished,
     })  # fmt: skip
     for name, description in described.items():
         folders |= disk.put(beside / name / DESCRIPTION, zarr_files.rendered(description, name))

@@ -12,6 +12,7 @@ from pathlib import Path
 from google_crc32c import extend, value
 
 from ergodax.errors import CheckpointError
+from ergodax.persist import disk
 
 NAME = "log"  # in the folder of draws
 FIRST = b"ergodax-draws-2"
@@ -76,7 +77,7 @@ class Log:
         begun = ("".join(lines) + f"draws {draws} {self.number + 1} ").encode()
         checksum = extend(self.checksum, begun)
         commit = begun + b"%08x\n" % checksum
-        with open(self.path, "r+b") as file:
+        with disk.naming(self.path), open(self.path, "r+b") as file:
             file.truncate(self.end)  # what a kill has left half written
             file.seek(self.end)
             file.write(commit)

@@ -14,7 +14,8 @@ from jaxtyping import PyTree
 
 from ergodax import tree
 from ergodax.errors import CheckpointError
-from ergodax.persist import checkpoint, disk, draws, structure
+from ergodax.persist import checkpoint, disk, draws, structure, zarr_files
+from ergodax.persist.log import RESTORE, missing
 
 FINAL = "final_state"  # a file in the folder, as checkpoints are
 SUFFIX, PREVIOUS = ".zarr", ".previous"
@@ -53,11 +54,12 @@ def save(
             tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
         )
         row = jax.tree.map(_no_draws, hidden)
-        store = draws.create(Path(beside) / path.name, row, dims, coords)
+        store = draws.create(Path(beside) / path.name, row, dims, coords, finished=True)
         store.append(hidden)
         arrays: list[np.ndarray] = []
         encoded = json.dumps(structure.encode(final, arrays))
-        checkpoint.save(store.path / FINAL, arrays, {"structure": encoded})
+        facts = {"structure": encoded, "store": store.identity}
+        checkpoint.save(store.path / FINAL, arrays, facts)
         _put_in_place(store.path, path)
     return path
 
@@ -79,11 +81,20 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} is a file, but draws are in a folder, as Samples.save makes it."
         )
     content = draws.read(path)
-    return content | {"final_state": _final(path / FINAL) if (path / FINAL).exists() else None}
+    description = path / zarr_files.DESCRIPTION  # of one process; several have folders of theirs
+    about = zarr_files.described(description, "")["attributes"] if description.exists() else {}
+    final = _final(path / FINAL, about["identity"]) if about.get("finished") else None
+    return content | {"final_state": final}
 
 
-def _final(file: Path) -> Any:
-    facts, found = checkpoint.read(file)
+def _final(file: Path, store: str) -> Any:
+    """The last states in a file, which must be those of the draws with that identity."""
+    try:
+        facts, found = checkpoint.read(file)
+    except FileNotFoundError as error:
+        raise CheckpointError(missing(file, error)) from error
+    if facts.get("store") != store:
+        raise CheckpointError(f"{file} has the last states of another run. {RESTORE}")
     try:
         arrays = [found[f"[{k}]"] for k in range(len(found))]
         return structure.decode(json.loads(facts["structure"]), arrays)

@@ -1,6 +1,7 @@
 """Runs on a stream of documents: judged snapshot by snapshot, kept in a folder, gone on with."""
 
 import dataclasses
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ergodax.data import archive
 from ergodax.errors import CheckpointError
 from ergodax.kernel import State
 from ergodax.learn.topics.corpus import Corpus
@@ -27,7 +29,7 @@ from ergodax.learn.topics.evaluation import (
 )
 from ergodax.learn.topics.stream import Division, batches, divide
 from ergodax.learn.topics.train import Settings, Snapshot, first_state, train, word_distributions
-from ergodax.persist import checkpoint
+from ergodax.persist import checkpoint, disk
 
 COHERENCE = 10_000  # documents in which the topics' words are counted
 
@@ -74,25 +76,24 @@ class Store:
         """The finished run of that label if it was of the same settings, else None.
 
         Raises:
-            CheckpointError: it was of another corpus of the same size.
+            CheckpointError: the file is damaged, or of another corpus of the same size.
         """
         path = self._path(label, ".npz")
         if path is None or not self.resume or not path.exists():
             return None
-        with np.load(path) as file:
-            if not self._is_of(str(file["of"]), settings, path):
-                return None
-            return Run(json.loads(str(file["rows"])), file["phi"])
+        file = _finished(path)
+        if not self._is_of(str(file["of"]), settings, path):
+            return None
+        return Run(json.loads(str(file["rows"])), file["phi"])
 
     def save(self, label: str, settings: Settings, run: Run) -> None:
         """Keep a finished run; one of the same label is replaced, and its parts are removed."""
         path = self._path(label, ".npz")
         if path is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".writing.npz")  # never half of a run
-        np.savez(unfinished, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
-        unfinished.replace(path)
+        content = io.BytesIO()
+        np.savez(content, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
+        disk.write(path, content.getvalue())  # on the disk before its parts are removed
         for part in path.parent.glob(f"{label}.part*"):
             part.unlink()
 
@@ -185,8 +186,8 @@ class Bench:
         Raises:
             ValueError: the documents do not fill a batch.
             DivergenceError: the sampler diverged.
-            CheckpointError: the interrupted run's file is damaged, or the run that is kept is of
-                another corpus of the same size.
+            CheckpointError: the file of the finished or the interrupted run is damaged, or the run
+                that is kept is of another corpus of the same size.
         """
         stored = self.store.load(label, settings)
         if stored is not None:
@@ -264,6 +265,18 @@ class Bench:
                 f"documents={self.documents} do not fill a batch of {settings.batch_size}."
             )
         return Run(rows, phi)
+
+
+def _finished(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a finished run's file.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        return archive.read(path, ("of", "rows", "phi"))
+    except ValueError as error:
+        raise CheckpointError(f"{error} Or remove it, to make the run again.") from error
 
 
 def open_bench(
