@@ -120,8 +120,8 @@ def settle(
         run.account = "\n".join(said.splitlines()[-20:])
     elif "skipped" in found:
         run.outcome, run.verdict = judge.SKIPPED, found["skipped"]
-    elif "error" in found:
-        run.outcome, run.verdict, run.account = judge.TRACEBACK, found["error"], found["account"]
+    elif "raised" in found:
+        run.outcome, run.verdict, run.account = judge.TRACEBACK, found["raised"], found["account"]
         run.seconds, run.late = found["infer"], found["infer"] > judge.limit(run.given)
     else:
         judge.judge(case, make.reference(case), found, run)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PyTree
 import ergodax as ex
 
 FOLDER = Path(__file__).parent / "references"
-NEGLIGIBLE = 1e-6  # of the largest density, that a grid may leave out at its border
+NEGLIGIBLE = 1e-5  # of the largest density, that a grid may leave out at its border
 LEAST_ESS = 1_000
 LARGEST_R_HAT = 1.01
 
@@ -129,15 +129,12 @@ def quadrature(
     found = []
     for step in (1, 2):
         thin = (slice(None, None, step),) * len(box)
-        w = weight[thin] / weight[thin].sum()
+        w = weight[thin].ravel() / weight[thin].sum()
         means, sds = np.zeros(flat.size), np.zeros(flat.size)
-        for index, inner, spread in (
-            (where, grid[thin], 0.0 * grid[thin]),
-            (others, mean[thin], variance[thin]),
-        ):
-            means[index] = np.einsum("...,...i->i", w, inner)
-            spread = spread + (inner - means[index]) ** 2
-            sds[index] = np.sqrt(np.einsum("...,...i->i", w, spread))
+        for index, inner, spread in ((where, grid, 0.0 * grid), (others, mean, variance)):
+            inner, spread = (x[thin].reshape(w.size, -1) for x in (inner, spread))
+            means[index] = w @ inner
+            sds[index] = np.sqrt(w @ (spread + (inner - means[index]) ** 2))
         found.append((means, sds))
     (means, sds), (rough, rougher) = found
     errors = np.abs(rough - means) / sds, np.abs(rougher / sds - 1.0)
@@ -269,7 +266,7 @@ def nuts(
     log_density = lambda u: -potential(unravel(u))  # noqa: E731
     adapt = blackjax.window_adaptation(
         blackjax.nuts, log_density, is_mass_matrix_diagonal=not dense,
-        target_acceptance_rate=acceptance, progress_bar=False,
+        target_acceptance_rate=acceptance,
     )  # fmt: skip
 
     def chain(key: Array) -> tuple[Array, Array]:

@@ -63,7 +63,7 @@ def infer(problem: bank.Problem, key: int, seconds: float, imported: float) -> d
         traceback.print_exc()
         text = "".join(traceback.format_exception(error)[-LINES:])
         name = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        return {"error": name, "account": text, "infer": time.perf_counter() - begin}
+        return {"raised": name, "account": text, "infer": time.perf_counter() - begin}
     took = time.perf_counter() - begin
     print(f"{text}\n\n{took:.1f} s, and {imported:.1f} s of imports")
     table = {name: np.asarray(result.table[name], np.float64) for name in ("mean", "sd", "error")}

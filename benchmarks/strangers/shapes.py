@@ -58,11 +58,11 @@ def brownian_32() -> Problem:
         return -(log + norm.logpdf(y, p["path"][seen], outer).sum())
 
     start = zeros(log_noise=(), log_step=(), path=30)
-    box = {"log_noise": (-11.0, 0.5), "log_step": (-9.0, 1.5)}
+    box = {"log_noise": (-12.0, 0.5), "log_step": (-12.0, 1.5)}
     return Problem(
         ex.Target(potential),
         start,
-        compute=lambda: quadrature(potential, start, box, (151, 151)),
+        compute=lambda: quadrature(potential, start, box, (201, 201)),
     )
 
 
