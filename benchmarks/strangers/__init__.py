@@ -1,1 +1,1 @@
-"""Posteriors of strangers: is `ex.infer` right on models that nobody of the project wrote it for?"""
+"""Posteriors of strangers: is `ex.infer` right on models that it was not written for?"""

@@ -25,7 +25,7 @@ examples:
   python -m benchmarks strangers --list
   python -m benchmarks strangers wall neal-funnel hierarchies --seconds 60 --json runs/bank.json
   python -m benchmarks strangers --make-references item-response-1pl
-  python -m benchmarks.strangers.run wall --seconds 60          # one case, with all that infer says"""
+  python -m benchmarks.strangers.run wall --seconds 60     # one case, with all that infer says"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

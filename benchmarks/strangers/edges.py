@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
@@ -11,7 +12,7 @@ from scipy.special import digamma, polygamma
 
 import ergodax as ex
 from benchmarks.strangers.bank import Problem, case, rows
-from benchmarks.strangers.reference import exact, quadrature
+from benchmarks.strangers.reference import Reference, exact, of_two
 
 EDGE = r"edge|wall|bound|support|truncat|outside|constrain"
 
@@ -58,7 +59,7 @@ def positive_weights() -> Problem:
         x, y = row
         return norm.logpdf(y, x @ w)
 
-    def compute() -> Any:
+    def compute() -> Reference:
         return positive_normal(*(np.asarray(a, np.float64) for a in (x.T @ x, x.T @ y)))
 
     return Problem(
@@ -66,10 +67,8 @@ def positive_weights() -> Problem:
     )
 
 
-def positive_normal(gram: np.ndarray, slope: np.ndarray) -> Any:
+def positive_normal(gram: np.ndarray, slope: np.ndarray) -> Reference:
     """Moments of exp(-w gram w / 2 + slope w) on w > 0, by Gauss-Legendre in three dimensions."""
-    from benchmarks.strangers.reference import Reference
-
     found = []
     centre, sd = np.linalg.solve(gram, slope), np.sqrt(np.diag(np.linalg.inv(gram)))
     for points in (80, 60):
@@ -82,11 +81,7 @@ def positive_normal(gram: np.ndarray, slope: np.ndarray) -> Any:
         mass /= mass.sum()
         mean = np.einsum("ijk,ijkl->l", mass, w)
         found.append((mean, np.sqrt(np.einsum("ijk,ijkl->l", mass, (w - mean) ** 2))))
-    (mean, sd), (rough, rougher) = found
-    errors = np.abs(rough - mean) / sd, np.abs(rougher / sd - 1.0)
-    return Reference(
-        mean, sd, float(errors[0].max()), float(errors[1].max()), "Gauss-Legendre, 80^3 points"
-    )
+    return of_two(found[0], found[1], "Gauss-Legendre, 80^3 points")
 
 
 @case("uniform-theta", "rows of U(0, theta): the mode is the largest row", causes=EDGE)
@@ -140,10 +135,8 @@ def disc() -> Problem:
         inside = jnp.sum((x - jnp.array([1.0, 0.0])) ** 2) < 1.0
         return jnp.where(inside, 0.5 * jnp.sum((x / 0.5) ** 2), jnp.inf)
 
-    def compute() -> Any:
+    def compute() -> Reference:
         """In polar coordinates around the disc's centre, where the density is smooth."""
-        from benchmarks.strangers.reference import Reference
-
         nodes, weights = np.polynomial.legendre.leggauss(200)
         radius, weights = (nodes + 1.0) / 2.0, weights * (nodes + 1.0) / 2.0
         angle = 2.0 * np.pi * np.arange(400) / 400
@@ -181,17 +174,14 @@ def rate_log_nan() -> Problem:
         there = {"a": jnp.exp(p["a"]) - p["b"] * least, "b": p["b"]}
         return target.potential(there) - p["a"]
 
-    def compute() -> Any:
+    def compute() -> Reference:
         return _rate_reference(potential, least)
 
     return Problem(target, start, compute=compute)
 
 
-def _rate_reference(potential: Any, least: float) -> Any:
+def _rate_reference(potential: Any, least: float) -> Reference:
     """Means and sds of a = exp(c) - b least and b, on a grid of c and b."""
-    import jax
-
-    from benchmarks.strangers.reference import Reference
 
     found = []
     for points in (401, 201):
@@ -205,10 +195,8 @@ def _rate_reference(potential: Any, least: float) -> Any:
         values = np.stack([np.exp(c.ravel()) - b.ravel() * least, b.ravel()])
         mean = values @ mass
         found.append((mean, np.sqrt((values - mean[:, None]) ** 2 @ mass)))
-    (mean, sd), (rough, rougher) = found
-    errors = np.abs(rough - mean) / sd, np.abs(rougher / sd - 1.0)
     how = "quadrature on 401 x 401 points, the edge moved to infinity"
-    return Reference(mean, sd, float(errors[0].max()), float(errors[1].max()), how)
+    return of_two(found[0], found[1], how)
 
 
 @case("correlated-octant", "a normal with correlation .9 cut to x, y > 0", causes=EDGE)

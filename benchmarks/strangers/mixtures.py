@@ -69,7 +69,7 @@ def labels_exchanged() -> Problem:
         return jax.nn.logsumexp(norm.logpdf(x, m)) - jnp.log(2.0)
 
     target, start = ex.Posterior(log_prior, log_likelihood, x), jnp.zeros(2)
-    box: Any = {0: (-2.5, 2.5), 1: (-2.5, 2.5)}
+    box = {0: (-2.5, 2.5), 1: (-2.5, 2.5)}
     return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, 201))
 
 
@@ -85,7 +85,7 @@ def labels_exchanged_5000() -> Problem:
         return jax.nn.logsumexp(norm.logpdf(x, m)) - jnp.log(2.0)
 
     target, start = ex.Posterior(log_prior, log_likelihood, x), jnp.zeros(2)
-    box: Any = {0: (-2.0, 2.0), 1: (-2.0, 2.0)}
+    box = {0: (-2.0, 2.0), 1: (-2.0, 2.0)}
     return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, 301))
 
 
@@ -101,7 +101,7 @@ def cauchy_two_clusters() -> Problem:
         return norm.logpdf(m, 0.0, 20.0)
 
     target, start = ex.Posterior(log_prior, log_likelihood, x), jnp.zeros(())
-    box: Any = {0: (-15.0, 15.0)}
+    box = {0: (-15.0, 15.0)}
     return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, 2_001))
 
 
@@ -142,5 +142,5 @@ def sign_free() -> Problem:
         return norm.logpdf(y, p["a"] * p["b"] * x)
 
     target, start = ex.Posterior(log_prior, log_likelihood, (x, y)), zeros(a=(), b=())
-    box: Any = {"a": (-11.0, 11.0)}  # given a, normal in b
+    box = {"a": (-11.0, 11.0)}  # given a, normal in b
     return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, 4_001))

@@ -7,7 +7,7 @@ kept in references/NAME.json with how it was made, and made again by
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def exact(mean: PyTree, sd: PyTree) -> Reference:
         sd: likewise.
     """
     flat = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(each)]) for each in (mean, sd)]
-    return Reference(*(np.asarray(x, np.float64) for x in flat))
+    return Reference(np.asarray(flat[0], np.float64), np.asarray(flat[1], np.float64))
 
 
 # By quadrature: over some components on a grid, over the others in closed form.
@@ -79,7 +79,7 @@ def exact(mean: PyTree, sd: PyTree) -> Reference:
 def quadrature(
     potential: Potential,
     position: PyTree,
-    box: dict[str | int, tuple[float, float]],
+    box: Mapping[Any, tuple[float, float]],
     points: int | tuple[int, ...] = 41,
 ) -> Reference:
     """Trapezoids over the components in `box`; given these the others must be jointly normal.
@@ -136,12 +136,25 @@ def quadrature(
             means[index] = w @ inner
             sds[index] = np.sqrt(w @ (spread + (inner - means[index]) ** 2))
         found.append((means, sds))
-    (means, sds), (rough, rougher) = found
-    errors = np.abs(rough - means) / sds, np.abs(rougher / sds - 1.0)
     how = f"quadrature on {' x '.join(map(str, counts))} points"
     if others.size:
         how += f", the other {others.size} components in closed form"
-    return Reference(means, sds, float(errors[0].max()), float(errors[1].max()), how)
+    return of_two(found[0], found[1], how)
+
+
+def of_two(
+    fine: tuple[np.ndarray, np.ndarray], rough: tuple[np.ndarray, np.ndarray], how: str
+) -> Reference:
+    """Means and sds by quadrature on a fine grid; a rougher one tells their error.
+
+    Args:
+        fine: means and sds.
+        rough: likewise.
+        how: in words.
+    """
+    mean, sd = fine
+    errors = np.abs(rough[0] - mean) / sd, np.abs(rough[1] / sd - 1.0)
+    return Reference(mean, sd, float(errors[0].max()), float(errors[1].max()), how)
 
 
 def _number(position: PyTree, name: str | int) -> int:
@@ -193,7 +206,7 @@ def importance(
     pairs = [t[: draws // 2] + t[draws // 2 :] for t in terms]
     errors = [float(np.sqrt((p**2).sum(axis=0)).max()) for p in pairs]
     how = f"importance sampling from a Student distribution at the mode, ESS {ess:.0f} of {draws}"
-    return Reference(mean, sd, *errors, how)
+    return Reference(mean, sd, errors[0], errors[1], how)
 
 
 def newton(energy: Callable[[Array], Array], start: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -315,7 +328,7 @@ def of_draws(
         raise ValueError(f"{how}: ESS {ess:.0f}, R-hat {r_hat:.4f}")
     errors = float((level["mcse"] / sd).max()), float(width["mcse"].max())
     how += f", least ESS {ess:.0f}, largest R-hat {r_hat:.4f}"
-    return Reference(mean, sd, *errors, how)
+    return Reference(mean, sd, errors[0], errors[1], how)
 
 
 def _columns(draws: PyTree) -> Float[np.ndarray, "chains draws d"]:

@@ -1,4 +1,4 @@
-"""Regressions: of all sizes, robust, collinear, badly scaled, wide, censored; real tables' likes."""
+"""Regressions: of all sizes, robust, collinear, badly scaled, wide, censored."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Singular models: more parameters than the data see, so that the likely ones are a curved surface."""
+"""Singular models: the data see fewer parameters than there are; likely ones are a surface."""
 
 from typing import Any
 
@@ -41,8 +41,10 @@ def reduced_rank(num_rows: int, prior_sd: float, tempered: bool) -> Problem:
     start = {"A": jnp.zeros((4, 6)), "B": jnp.zeros((6, 4))}
 
     def compute() -> Reference:
-        """Rotations of the four hidden units change nothing: the means are 0, and the second
-        moments follow from A'A and BB', which mix better than A and B."""
+        """By symmetry: rotations of the four hidden units change nothing.
+
+        So the means are 0, and the second moments follow from A'A and BB', which mix better.
+        """
         near = jax.tree.map(lambda a: 0.5 * jax.random.normal(jax.random.key(1), a.shape), start)
         made = nuts(
             potential, near, draws=6_000, warm_up=1_500, dense=False, spread=0.3,

@@ -33,8 +33,8 @@ def totals(rows: list[Judged]) -> list[str]:
     return [
         f"{len(ran)} runs of {len({row.name for row in ran})} posteriors: {count[judge.RIGHT]} "
         f"right ({share:.0%}), {count[judge.LOUD]} loud ({named} of them with the true cause), "
-        f"{count[judge.SILENT]} silent wrong, {count[judge.TRACEBACK]} tracebacks, {late} over time "
-        f"(more than max_seconds + 10 % + 5 s), {len(rows) - len(ran)} skipped.",
+        f"{count[judge.SILENT]} silent wrong, {count[judge.TRACEBACK]} tracebacks, {late} over "
+        f"time (more than max_seconds + 10 % + 5 s), {len(rows) - len(ran)} skipped.",
     ]
 
 
