@@ -182,7 +182,6 @@ def rate_log_nan() -> Problem:
 
 def _rate_reference(potential: Any, least: float) -> Reference:
     """Means and sds of a = exp(c) - b least and b, on a grid of c and b."""
-
     found = []
     for points in (401, 201):
         c, b = np.meshgrid(

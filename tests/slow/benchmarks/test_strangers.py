@@ -1,0 +1,93 @@
+"""The bank of strangers: each case can be evaluated, has its gradient and its reference."""
+
+import jax
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from benchmarks.strangers import bank, make
+from benchmarks.strangers.reference import nuts
+
+CASES = bank.cases()
+
+
+@pytest.fixture
+def as_strangers():
+    """With JAX's own rules of promotion, which strangers' densities need, in double precision."""
+    with (
+        jax.enable_x64(True), jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):  # fmt: skip
+        yield
+
+
+def made(name):
+    try:
+        return CASES[name].make()
+    except bank.Absent as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_density_and_gradient_at_the_start(name, as_strangers):
+    problem = made(name)
+    problem.target.check(problem.start)
+    flat, unravel = ravel_pytree(problem.start)
+    energy = jax.jit(lambda u: problem.target.potential(unravel(u)))
+    slope = jax.jit(jax.grad(lambda u: problem.target.potential(unravel(u))))(flat)
+    assert np.isfinite(energy(flat)) and np.isfinite(slope).all()
+    # Off a kink at the start itself.
+    at = flat + 0.003 * np.random.default_rng(1).standard_normal(flat.size)
+    way = np.random.default_rng(0).standard_normal(flat.size)
+    way *= 1e-6 / np.linalg.norm(way)
+    found = float(jax.jit(jax.grad(lambda u: problem.target.potential(unravel(u))))(at) @ way)
+    measured = float(energy(at + way) - energy(at - way)) / 2.0
+    rounding = 1e-14 * abs(float(energy(at)))
+    assert measured == pytest.approx(found, rel=1e-4, abs=1e-11 + 10 * rounding)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reference_fits_the_case(name, as_strangers):
+    case, problem = CASES[name], made(name)
+    if not case.proper:
+        assert problem.exact is None and problem.compute is None
+        return
+    reference = make.reference(case)
+    assert reference is not None
+    size = ravel_pytree(problem.start)[0].size
+    assert reference.mean.shape == reference.sd.shape == (size,)
+    assert np.isfinite(reference.mean).all() and (reference.sd > 0).all()
+    assert reference.error_mean < 0.06 and reference.error_sd < 0.06
+
+
+@pytest.mark.parametrize("name", ["changepoint", "sign-free", "groups-100", "schools"])
+def test_quadrature_and_nuts_agree(name, as_strangers):
+    """Two ways to the same law; the second has Monte Carlo errors, of which five are allowed."""
+    problem, known = made(name), make.reference(CASES[name])
+    assert known is not None and "quadrature" in known.how
+    images = (lambda p: [p, jax.tree.map(lambda x: -x, p)]) if name == "sign-free" else None
+    sampled = nuts(
+        problem.target.potential, problem.start, draws=3_000, acceptance=0.95, images=images,
+        dense=name != "groups-100",
+    )  # fmt: skip
+    assert np.abs((sampled.mean - known.mean) / known.sd).max() < 5 * sampled.error_mean
+    assert np.abs(sampled.sd / known.sd - 1.0).max() < 5 * sampled.error_sd
+
+
+def test_stored_quadrature_is_posteriordbs(as_strangers):
+    """Eight schools is in both; our quadrature against their Stan."""
+    ours, theirs = (make.reference(CASES[n]) for n in ("schools", "posteriordb-schools"))
+    assert ours is not None and theirs is not None
+    assert np.abs((ours.mean - theirs.mean) / ours.sd).max() < 5 * theirs.error_mean
+    assert np.abs(theirs.sd / ours.sd - 1.0).max() < 5 * theirs.error_sd
+
+
+@pytest.mark.parametrize("name", ["wall", "linear-flat", "dirichlet", "sum-prior", "logarithms"])
+def test_closed_forms_are_those_of_quadrature_or_sampling(name, as_strangers):
+    """What was derived by hand, against NUTS on the case's own density."""
+    problem = made(name)
+    inside = problem.start
+    truth = problem.exact
+    sampled = nuts(problem.target.potential, inside, draws=4_000, acceptance=0.95)
+    assert np.abs((sampled.mean - truth.mean) / truth.sd).max() < 5 * sampled.error_mean
+    assert np.abs(sampled.sd / truth.sd - 1.0).max() < 5 * sampled.error_sd
