@@ -57,10 +57,10 @@ def spike_and_slab() -> Problem:
     return two_normals(1, 0.0, 0.5, 0.05)
 
 
-@case("labels-exchanged", "a mixture of two normals, labels free, 500 rows, d = 2", causes=MODES)
-def labels_exchanged() -> Problem:
-    rng = np.random.default_rng(1)
-    x = rows(np.where(rng.random(500) < 0.5, -1.5, 1.5) + rng.standard_normal(500))
+def exchanged_labels(num_rows: int, seed: int, points: int) -> Problem:
+    """Rows of two normals at -1.5 and 1.5, of equal weight; both means unknown."""
+    rng = np.random.default_rng(seed)
+    x = rows(np.where(rng.random(num_rows) < 0.5, -1.5, 1.5) + rng.standard_normal(num_rows))
 
     def log_prior(m: Array) -> Array:
         return norm.logpdf(m, 0.0, 5.0).sum()
@@ -70,23 +70,17 @@ def labels_exchanged() -> Problem:
 
     target, start = ex.Posterior(log_prior, log_likelihood, x), jnp.zeros(2)
     box = {0: (-2.5, 2.5), 1: (-2.5, 2.5)}
-    return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, 201))
+    return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, points))
+
+
+@case("labels-exchanged", "a mixture of two normals, labels free, 500 rows, d = 2", causes=MODES)
+def labels_exchanged() -> Problem:
+    return exchanged_labels(500, 1, 201)
 
 
 @case("labels-exchanged-5000", "the same, 5,000 rows", causes=MODES)
 def labels_exchanged_5000() -> Problem:
-    rng = np.random.default_rng(2)
-    x = rows(np.where(rng.random(5_000) < 0.5, -1.5, 1.5) + rng.standard_normal(5_000))
-
-    def log_prior(m: Array) -> Array:
-        return norm.logpdf(m, 0.0, 5.0).sum()
-
-    def log_likelihood(m: Array, x: Array) -> Array:
-        return jax.nn.logsumexp(norm.logpdf(x, m)) - jnp.log(2.0)
-
-    target, start = ex.Posterior(log_prior, log_likelihood, x), jnp.zeros(2)
-    box = {0: (-2.0, 2.0), 1: (-2.0, 2.0)}
-    return Problem(target, start, compute=lambda: quadrature(target.potential, start, box, 301))
+    return exchanged_labels(5_000, 2, 301)
 
 
 @case("cauchy-two-clusters", "a location of Cauchy rows in two clusters, 16 rows", causes=MODES)

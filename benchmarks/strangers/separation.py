@@ -63,24 +63,24 @@ def separated_level() -> Problem:
     return Problem(ex.Posterior(lambda w: 0.0, log_likelihood, rows(x, y)), jnp.zeros(4))
 
 
-@case("sum-only", "only a + b is identified, flat prior, 300 rows", proper=False, causes=IMPROPER)
-def sum_only() -> Problem:
-    x = rows(1.0 + np.random.default_rng(3).standard_normal(300))
+def only_the_sum(num_rows: int, seed: int) -> Problem:
+    """Normal rows with mean a + b, flat priors."""
+    x = rows(1.0 + np.random.default_rng(seed).standard_normal(num_rows))
 
     def log_likelihood(p: Any, x: Array) -> Array:
         return norm.logpdf(x, p["a"] + p["b"])
 
     return Problem(ex.Posterior(lambda p: 0.0, log_likelihood, x), zeros(a=(), b=()))
+
+
+@case("sum-only", "only a + b is identified, flat prior, 300 rows", proper=False, causes=IMPROPER)
+def sum_only() -> Problem:
+    return only_the_sum(300, 3)
 
 
 @case("sum-only-20000", "the same, 20,000 rows", proper=False, causes=IMPROPER)
 def sum_only_20000() -> Problem:
-    x = rows(1.0 + np.random.default_rng(4).standard_normal(20_000))
-
-    def log_likelihood(p: Any, x: Array) -> Array:
-        return norm.logpdf(x, p["a"] + p["b"])
-
-    return Problem(ex.Posterior(lambda p: 0.0, log_likelihood, x), zeros(a=(), b=()))
+    return only_the_sum(20_000, 4)
 
 
 @case("sum-prior", "only a + b is identified by 20,000 rows, N(0, 10^2) priors")

@@ -36,14 +36,14 @@ def test_density_and_gradient_at_the_start(name, as_strangers):
     energy = jax.jit(lambda u: problem.target.potential(unravel(u)))
     slope = jax.jit(jax.grad(lambda u: problem.target.potential(unravel(u))))(flat)
     assert np.isfinite(energy(flat)) and np.isfinite(slope).all()
-    # Off a kink at the start itself.
+    # Off a kink at the start itself; the step is small, since some columns have values of 1e5.
     at = flat + 0.003 * np.random.default_rng(1).standard_normal(flat.size)
     way = np.random.default_rng(0).standard_normal(flat.size)
-    way *= 1e-6 / np.linalg.norm(way)
-    found = float(jax.jit(jax.grad(lambda u: problem.target.potential(unravel(u))))(at) @ way)
+    way *= 1e-7 / np.linalg.norm(way)
+    gradient = jax.jit(jax.grad(lambda u: problem.target.potential(unravel(u))))(at)
     measured = float(energy(at + way) - energy(at - way)) / 2.0
-    rounding = 1e-14 * abs(float(energy(at)))
-    assert measured == pytest.approx(found, rel=1e-4, abs=1e-11 + 10 * rounding)
+    rounding = 1e-14 + 1e-13 * abs(float(energy(at)))
+    assert measured == pytest.approx(float(gradient @ way), rel=1e-3, abs=rounding)
 
 
 @pytest.mark.parametrize("name", CASES)
