@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 import ergodax as ex
 from benchmarks.strangers.bank import Problem, case, rows, zeros
-from benchmarks.strangers.reference import nuts, quadrature
+from benchmarks.strangers.reference import Reference, nuts, quadrature
 
 NECK = r"funnel|centred|centered|diverg|scale.*group|curvature var|tau|tail"
 
@@ -28,6 +28,25 @@ def half_cauchy(log_scale: Array, scale: float = 1.0) -> Array:
     return cauchy.logpdf(jnp.exp(log_scale), 0.0, scale) + log_scale
 
 
+def schools_potential(p: Any) -> Array:
+    """Eight schools, not centred."""
+    y, sd = rows(SCHOOLS, SCHOOLS_SD)
+    theta = p["mu"] + jnp.exp(p["log_tau"]) * p["z"]
+    log = half_cauchy(p["log_tau"], 5.0) + norm.logpdf(p["mu"], 0.0, 5.0)
+    return -(log + norm.logpdf(p["z"]).sum() + norm.logpdf(y, theta, sd).sum())
+
+
+@case("schools", "eight schools, not centred", causes=NECK)
+def schools() -> Problem:
+    start = zeros(log_tau=(), mu=(), z=8)
+    box = {"log_tau": (-16.0, 9.0)}
+    return Problem(
+        ex.Target(schools_potential),
+        start,
+        compute=lambda: quadrature(schools_potential, start, box, 401),
+    )
+
+
 @case("schools-centred", "eight schools, centred: a funnel in log tau", causes=NECK)
 def schools_centred() -> Problem:
     y, sd = rows(SCHOOLS, SCHOOLS_SD)
@@ -37,29 +56,17 @@ def schools_centred() -> Problem:
         log += norm.logpdf(p["theta"], p["mu"], jnp.exp(p["log_tau"])).sum()
         return -(log + norm.logpdf(y, p["theta"], sd).sum())
 
-    start = zeros(log_tau=(), mu=(), theta=8)
-    return Problem(
-        ex.Target(potential),
-        start,
-        compute=lambda: quadrature(potential, start, {"log_tau": (-16.0, 9.0)}, 401),
-    )
+    def compute() -> Reference:
+        start, box = zeros(log_tau=(), mu=(), z=8), {"log_tau": (-16.0, 9.0)}
+        return quadrature(schools_potential, start, box, 401, centre)
+
+    return Problem(ex.Target(potential), zeros(log_tau=(), mu=(), theta=8), compute=compute)
 
 
-@case("schools", "eight schools, not centred", causes=NECK)
-def schools() -> Problem:
-    y, sd = rows(SCHOOLS, SCHOOLS_SD)
-
-    def potential(p: Any) -> Array:
-        theta = p["mu"] + jnp.exp(p["log_tau"]) * p["z"]
-        log = half_cauchy(p["log_tau"], 5.0) + norm.logpdf(p["mu"], 0.0, 5.0)
-        return -(log + norm.logpdf(p["z"]).sum() + norm.logpdf(y, theta, sd).sum())
-
-    start = zeros(log_tau=(), mu=(), z=8)
-    return Problem(
-        ex.Target(potential),
-        start,
-        compute=lambda: quadrature(potential, start, {"log_tau": (-16.0, 9.0)}, 401),
-    )
+def centre(p: Any) -> Any:
+    """From z to theta = mu + tau z."""
+    theta = p["mu"] + jnp.exp(p["log_tau"]) * p["z"]
+    return {name: value for name, value in p.items() if name != "z"} | {"theta": theta}
 
 
 def gaussian_groups(
@@ -78,13 +85,15 @@ def gaussian_groups(
     group = np.repeat(np.arange(groups), each)
     effects = 1.0 + tau * rng.standard_normal(groups)
     y, g = rows(effects[group] + sigma * rng.standard_normal(group.size), group)
-    name = "theta" if centred else "z"
+
+    def scales(p: Any) -> Array:
+        log = half_normal(p["log_tau"]) + half_normal(p["log_sigma"], 5.0)
+        return log + norm.logpdf(p["mu"], 0.0, 5.0)
 
     def log_prior(p: Any) -> Array:
-        log = half_normal(p["log_tau"]) + half_normal(p["log_sigma"], 5.0)
-        log += norm.logpdf(p["mu"], 0.0, 5.0)
-        middle, scale = (p["mu"], jnp.exp(p["log_tau"])) if centred else (0.0, 1.0)
-        return log + norm.logpdf(p[name], middle, scale).sum()
+        if centred:
+            return scales(p) + norm.logpdf(p["theta"], p["mu"], jnp.exp(p["log_tau"])).sum()
+        return scales(p) + norm.logpdf(p["z"]).sum()
 
     def effect(p: Any, g: Any) -> Array:
         return p["theta"][g] if centred else p["mu"] + jnp.exp(p["log_tau"]) * p["z"][g]
@@ -94,22 +103,24 @@ def gaussian_groups(
         return norm.logpdf(y, effect(p, g), jnp.exp(p["log_sigma"]))
 
     def potential(p: Any) -> Array:
-        """The same by the means of the groups and the sum of squares within."""
+        """Not centred, by the means of the groups and the sum of squares within."""
         table = y.reshape(groups, each)
         means = table.mean(axis=1)
         squares = ((table - means[:, None]) ** 2).sum()
-        off = squares + each * ((means - effect(p, jnp.arange(groups))) ** 2).sum()
+        theta = p["mu"] + jnp.exp(p["log_tau"]) * p["z"]
+        off = squares + each * ((means - theta) ** 2).sum()
         log = -0.5 * off * jnp.exp(-2.0 * p["log_sigma"]) - y.size * p["log_sigma"]
-        return -(log_prior(p) + log)
+        return -(log + scales(p) + norm.logpdf(p["z"]).sum())
 
-    start = zeros(log_sigma=(), log_tau=(), mu=()) | {name: jnp.zeros(groups)}
     width = 9.0 / np.sqrt(2.0 * group.size)
     middle = float(np.log(np.std(y.reshape(groups, each), axis=1, ddof=1).mean()))
     box = {"log_sigma": (middle - width, middle + width), "log_tau": tau_box}
+    begin = zeros(log_sigma=(), log_tau=(), mu=(), z=groups)
+    change = {"position": centre} if centred else {}
     return Problem(
         ex.Posterior(log_prior, log_likelihood, (y, g)),
-        start,
-        compute=lambda: quadrature(potential, start, box, points),
+        centre(begin) if centred else begin,
+        compute=lambda: quadrature(potential, begin, box, points, **change),
     )
 
 

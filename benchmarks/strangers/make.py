@@ -54,10 +54,10 @@ def references(cases: Sequence[Case]) -> None:
                 if problem.compute is None:
                     continue
                 made = problem.compute()
+            made.save(FOLDER / f"{case.name}.json")
         except (Absent, ValueError) as reason:
             print(f"{case.name}: not made, {reason}", flush=True)
             continue
-        made.save(FOLDER / f"{case.name}.json")
         took = time.perf_counter() - begin
         errors = f"errors {made.error_mean:.2g}, {made.error_sd:.2g}"
         print(f"{case.name}: {made.how}; {errors}; {took:.0f} s", flush=True)

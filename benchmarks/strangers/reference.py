@@ -46,7 +46,13 @@ class Reference:
     how: str = "closed form"
 
     def save(self, path: Path) -> None:
-        """Write it as JSON, with seven digits."""
+        """Write it as JSON, with seven digits.
+
+        Raises:
+            ValueError: not all of it is finite.
+        """
+        if not np.isfinite([*self.mean, *self.sd, self.error_mean, self.error_sd]).all():
+            raise ValueError(f"{self.how}: not finite")
         facts = dataclasses.asdict(self)
         for name in ("mean", "sd"):
             facts[name] = [float(f"{value:.7g}") for value in facts[name]]
@@ -78,9 +84,10 @@ def exact(mean: PyTree, sd: PyTree) -> Reference:
 
 def quadrature(
     potential: Potential,
-    position: PyTree,
+    start: PyTree,
     box: Mapping[Any, tuple[float, float]],
     points: int | tuple[int, ...] = 41,
+    position: Callable[[PyTree], PyTree] = lambda p: p,
 ) -> Reference:
     """Trapezoids over the components in `box`; given these the others must be jointly normal.
 
@@ -89,53 +96,56 @@ def quadrature(
 
     Args:
         potential: U of a position.
-        position: any position, for its structure.
+        start: any position, for its structure.
         box: the range of each component that is integrated on the grid, by the name of a scalar in
             a dict or by its number in the flat position.
         points: of each range, odd.
+        position: from the coordinates of `potential` to those of the case; given the components
+            on the grid it must be affine.
 
     Raises:
         ValueError: there is mass at the border of the box.
     """
-    flat, unravel = ravel_pytree(position)
-    where = np.array([_number(position, name) for name in box])
+    flat, unravel = ravel_pytree(start)
+    where = np.array([_number(start, name) for name in box])
     others = np.setdiff1d(np.arange(flat.size), where)
     counts = (points,) * len(box) if isinstance(points, int) else points
     axes = [np.linspace(*ends, n) for ends, n in zip(box.values(), counts, strict=True)]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
 
-    def log_joint(at: Array, beta: Array) -> Array:
-        full = jnp.zeros(flat.size).at[where].set(at)
-        return -potential(unravel(full.at[others].set(beta)))
+    def full(at: Array, beta: Array) -> PyTree:
+        return unravel(jnp.zeros(flat.size).at[where].set(at).at[others].set(beta))
 
     def integrated(at: Array) -> tuple[Array, Array, Array]:
-        """Log weight, and mean and variance of the others, at a point of the grid."""
+        """Log weight at a point of the grid; mean and variance of every component given it."""
+        log_joint = lambda beta: -potential(full(at, beta))  # noqa: E731
+        there = lambda beta: ravel_pytree(position(full(at, beta)))[0]  # noqa: E731
         zero = jnp.zeros(others.size)
         if not others.size:
-            return log_joint(at, zero), zero, zero
-        slope = jax.grad(log_joint, 1)(at, zero)
-        factor = jax.scipy.linalg.cho_factor(-jax.hessian(log_joint, 1)(at, zero), lower=True)
-        mean = jax.scipy.linalg.cho_solve(factor, slope)
-        half = jax.scipy.linalg.solve_triangular(factor[0], jnp.eye(others.size), lower=True)
-        log = log_joint(at, zero) + 0.5 * slope @ mean - jnp.log(jnp.diag(factor[0])).sum()
-        return log, mean, (half**2).sum(axis=0)
+            return log_joint(zero), there(zero), jnp.zeros_like(there(zero))
+        slope, factor = (
+            jax.grad(log_joint)(zero),
+            jnp.linalg.cholesky(-jax.hessian(log_joint)(zero)),
+        )
+        half = jax.scipy.linalg.solve_triangular(factor, jnp.eye(others.size), lower=True)
+        mean = half.T @ (half @ slope)
+        log = log_joint(zero) + 0.5 * slope @ mean - jnp.log(jnp.diag(factor)).sum()
+        spread = ((jax.jacobian(there)(zero) @ half.T) ** 2).sum(axis=1)
+        return log, there(mean), spread
 
     table = jax.jit(lambda at: jax.lax.map(integrated, at))(grid.reshape(-1, len(box)))
-    log, mean, variance = (np.asarray(x).reshape(*grid.shape[:-1], -1) for x in table)
+    log, mean, variance = (np.asarray(x).reshape(*counts, -1) for x in table)
     weight = np.nan_to_num(np.exp(log[..., 0] - np.nanmax(log)))
-    inside = np.pad(np.zeros(tuple(n - 2 for n in counts)), 1, constant_values=1.0)
-    if (weight * inside).max() > NEGLIGIBLE:
-        raise ValueError(f"density {(weight * inside).max():.1g} at the border of the box {box}")
+    border = weight * np.pad(np.zeros([n - 2 for n in counts]), 1, constant_values=1.0)
+    if border.max() > NEGLIGIBLE:
+        raise ValueError(f"density {border.max():.1g} at the border of the box {box}")
     found = []
     for step in (1, 2):
         thin = (slice(None, None, step),) * len(box)
         w = weight[thin].ravel() / weight[thin].sum()
-        means, sds = np.zeros(flat.size), np.zeros(flat.size)
-        for index, inner, spread in ((where, grid, 0.0 * grid), (others, mean, variance)):
-            inner, spread = (x[thin].reshape(w.size, -1) for x in (inner, spread))
-            means[index] = w @ inner
-            sds[index] = np.sqrt(w @ (spread + (inner - means[index]) ** 2))
-        found.append((means, sds))
+        inner, spread = (x[thin].reshape(w.size, -1) for x in (mean, variance))
+        level = w @ inner
+        found.append((level, np.sqrt(w @ (spread + (inner - level) ** 2))))
     how = f"quadrature on {' x '.join(map(str, counts))} points"
     if others.size:
         how += f", the other {others.size} components in closed form"
