@@ -267,11 +267,30 @@ def crossed_effects() -> Problem:
         mean = p["mu"] + jnp.exp(p["log_a"]) * p["a"][i] + jnp.exp(p["log_b"]) * p["b"][j]
         return norm.logpdf(y, mean, jnp.exp(p["log_sigma"]))
 
-    target = ex.Posterior(log_prior, log_likelihood, (y, student, item))
+    wide = np.asarray(y, np.float64).reshape(60, 20)
+    by_row, by_column, grand = wide.mean(axis=1), wide.mean(axis=0), wide.mean()
+    rest = float(((wide - by_row[:, None] - by_column + grand) ** 2).sum())
+
+    def potential(p: Any) -> Array:
+        """The same by the means of rows and columns: the sum of squares falls into four parts."""
+        a, b = jnp.exp(p["log_a"]) * p["a"], jnp.exp(p["log_b"]) * p["b"]
+        off = rest + 20.0 * ((by_row - grand - a + a.mean()) ** 2).sum()
+        off += 60.0 * ((by_column - grand - b + b.mean()) ** 2).sum()
+        off += 1_200.0 * (grand - p["mu"] - a.mean() - b.mean()) ** 2
+        log = -0.5 * off * jnp.exp(-2.0 * p["log_sigma"]) - 1_200.0 * p["log_sigma"]
+        return -(log_prior(p) + log)
+
     start = zeros(a=60, b=20, log_a=(), log_b=(), log_sigma=(), mu=())
-    box = {"log_a": (-1.2, 0.7), "log_b": (-2.3, 0.8), "log_sigma": (-0.2, 0.2)}
+    middle = 0.5 * np.log(rest / (59 * 19))
+    box = {
+        "log_a": (-1.0, 0.6),
+        "log_b": (-2.2, 0.8),
+        "log_sigma": (middle - 0.13, middle + 0.13),
+    }
     return Problem(
-        target, start, compute=lambda: quadrature(target.potential, start, box, (15, 19, 13))
+        ex.Posterior(log_prior, log_likelihood, (y, student, item)),
+        start,
+        compute=lambda: quadrature(potential, start, box, (21, 25, 17)),
     )
 
 

@@ -239,9 +239,11 @@ def newton(energy: Callable[[Array], Array], start: Array) -> tuple[np.ndarray, 
     u = np.asarray(start, np.float64)
     for _ in range(200):
         gradient, hessian = np.asarray(slope_of(u)), np.asarray(second_of(u))
-        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
-        scaled = vectors.T @ gradient / np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
-        move, decrement = -vectors @ scaled, float(scaled @ (vectors.T @ gradient))
+        scale = 1.0 / np.sqrt(np.abs(np.diag(hessian)))  # columns of very different units
+        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T) * scale * scale[:, None])
+        slopes = vectors.T @ (scale * gradient)
+        scaled = slopes / np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
+        move, decrement = -scale * (vectors @ scaled), float(scaled @ slopes)
         if decrement < 1e-10 and values.min() > 0.0:
             return u, 0.5 * (hessian + hessian.T)
         length = 1.0
