@@ -61,7 +61,7 @@ def gp_regression() -> Problem:
         return -(log + sum(norm.logpdf(value) for value in p.values()))
 
     start = zeros(log_amplitude=(), log_length=(), log_noise=())
-    box = {"log_amplitude": (-1.8, 2.6), "log_length": (-1.6, 1.4), "log_noise": (-1.8, -0.6)}
+    box = {"log_amplitude": (-2.2, 3.4), "log_length": (-1.8, 1.8), "log_noise": (-2.0, -0.4)}
     return Problem(
         ex.Target(potential), start, compute=lambda: quadrature(potential, start, box, 41)
     )
