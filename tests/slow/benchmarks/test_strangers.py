@@ -6,6 +6,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from benchmarks.strangers import bank, make
+from benchmarks.strangers.hierarchies import of_many_groups
 from benchmarks.strangers.reference import nuts
 
 CASES = bank.cases()
@@ -91,3 +92,14 @@ def test_closed_forms_are_those_of_quadrature_or_sampling(name, as_strangers):
     sampled = nuts(problem.target.potential, inside, draws=4_000, acceptance=0.95)
     assert np.abs((sampled.mean - truth.mean) / truth.sd).max() < 5 * sampled.error_mean
     assert np.abs(sampled.sd / truth.sd - 1.0).max() < 5 * sampled.error_sd
+
+
+def test_many_groups_are_those_of_quadrature(as_strangers):
+    """The closed form for a thousand groups, on ten, where the general way is quick."""
+    data = made("groups-10-centred").target.data[0]
+    box = {"log_sigma": (-0.1, 0.1), "log_tau": (-3.5, 2.5)}
+    found = of_many_groups(np.asarray(data, np.float64).reshape(10, 500), box, (41, 81))
+    known = make.reference(CASES["groups-10-centred"])
+    assert known is not None
+    np.testing.assert_allclose(found.mean, known.mean, atol=1e-4 * known.sd.min())
+    np.testing.assert_allclose(found.sd, known.sd, rtol=1e-4)
