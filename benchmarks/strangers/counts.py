@@ -91,9 +91,7 @@ def poisson_effects() -> Problem:
 
     target = ex.Posterior(log_prior, log_likelihood, rows(group, x, y))
     start = zeros(log_tau=(), mu=(), slope=(), z=groups)
-    return Problem(
-        target, start, compute=lambda: nuts(target.potential, start, draws=1_500, dense=False)
-    )
+    return Problem(target, start, compute=lambda: nuts(target.potential, start, draws=2_500))
 
 
 @case("negative-binomial", "negative binomial with unknown dispersion, 5,000 rows")

@@ -407,4 +407,4 @@ def slopes_by_group() -> Problem:
 
     target = ex.Posterior(log_prior, log_likelihood, rows(group, x, y))
     start = zeros(corner=(), log_sd=2, mean=2, z=(groups, 2))
-    return Problem(target, start, compute=lambda: nuts(target.potential, start, dense=False))
+    return Problem(target, start, compute=lambda: nuts(target.potential, start, draws=2_500))
