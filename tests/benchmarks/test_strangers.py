@@ -27,7 +27,7 @@ def found(*, converged=True, mean=0.0, sd=1.0, error=0.04, verdict="converged", 
     }  # fmt: skip
 
 
-def judged(case=CASE, reference=TRUTH, **what):
+def judged(case=CASE, reference: Reference | None = TRUTH, **what):
     run = Judged(case.name, case.family, "float32", 0, 60.0, judge.OVER, "")
     return judge.judge(case, reference, found(**what), run)
 
