@@ -7,6 +7,7 @@ from collections.abc import Sequence
 BENCHMARKS = {
     "steps": ("steps", "microseconds a step, compared with hand-written loops and BlackJAX"),
     "nuts": ("nuts.command", "infer against NUTS, by number of rows or on a table"),
+    "strangers": ("strangers.command", "infer on posteriors of all kinds: is the verdict right?"),
     "kills": ("kills.command", "what a run survives: kills, full disks, damage, power cuts"),
     "store": ("store", "a gigabyte of draws stored: what checksums, log and lock cost"),
     "hosts": ("hosts", "several devices and processes: a step, the loss of one"),

@@ -217,10 +217,10 @@ def _by_nuts(num_data: int, seed: int) -> Run:
     coordinates, _ = _round(num_data)
     starts = jnp.zeros((CHAINS, 2))
     target = posterior(num_data)
-    kernel, coordinates, starts = tune.warm_up(target, coordinates, starts, key=key_warm)
+    warm = tune.warm_up(target, coordinates, starts, key=key_warm)
     samples = ex.sample(
-        kernel, positions=starts, num_steps=TRAJECTORIES, num_chains=CHAINS,
-        collect=coordinates.position, key=key, progress=False,
+        warm.kernel, positions=warm.ends, num_steps=TRAJECTORIES, num_chains=CHAINS,
+        collect=warm.coordinates.position, key=key, progress=False,
     )  # fmt: skip
     passes = samples.info.evaluations.sum(dtype=np.float64)
     settings = f"{passes / samples.info.evaluations.size:.1f} gradients of all rows a draw"

@@ -48,15 +48,15 @@ def test_three_leapfrogs_sample_a_normal_law_and_a_funnel_keeps_its_step():
     starts = jax.random.normal(KEY, (4, DIMENSION))
     normal, funnel = Funnel(0.0), Funnel(1.0)
     plain = Coordinates(jnp.zeros(DIMENSION), jnp.eye(DIMENSION))
-    kernel, coordinates, last = warm_up(normal, plain, starts, key=KEY)
-    assert float(kernel.step_size) == pytest.approx(THREE_LEAPFROGS)
+    warm = warm_up(normal, plain, starts, key=KEY)
+    assert float(warm.kernel.step_size) == pytest.approx(THREE_LEAPFROGS)
     samples = ex.sample(
-        kernel,
-        positions=last,
+        warm.kernel,
+        positions=warm.ends,
         num_steps=1_000,
         key=KEY,
         progress=False,
-        collect=coordinates.position,
+        collect=warm.coordinates.position,
     )
     assert np.mean(samples.info.evaluations) < 3.5
     assert 0.4 < np.mean(samples.info.acceptance) < 0.9
@@ -66,5 +66,5 @@ def test_three_leapfrogs_sample_a_normal_law_and_a_funnel_keeps_its_step():
     assert (np.abs(table["sd"] - 1) < 5.5 * table["mcse_sd"] * table["sd"]).all()
     assert (table["mcse_mean"] < 0.05).all() and (table["mcse_sd"] < 0.05).all()
     # The negative control: the same program, a law that is not normal.
-    rough, _, _ = warm_up(funnel, plain, starts, key=KEY)
+    rough = warm_up(funnel, plain, starts, key=KEY).kernel
     assert float(rough.step_size) < DIMENSION**-0.25

@@ -19,7 +19,7 @@ def draws(scale=1.0):
     return scale * np.random.default_rng(0).normal(size=(4, 100, 2)).astype(np.float32)
 
 
-def doubt(positions, potentials=0.0, posterior=NORMAL):
+def doubt(positions, potentials=(0.0,), posterior=NORMAL):
     return doubt_of_draws(posterior, positions, np.asarray(potentials), key=KEY)
 
 

@@ -1,0 +1,72 @@
+"""The table of a run of the bank, and its totals."""
+
+from benchmarks.report import Table
+from benchmarks.strangers import judge
+from benchmarks.strangers.judge import Judged
+
+COLUMNS = (
+    "case", "precision, key", "outcome", "error of mean, sd", "of sd, %", "reported, sd", "s",
+    "verdict",
+)  # fmt: skip
+WIDTH = 100  # of a verdict in the table
+
+
+def text(rows: list[Judged]) -> str:
+    """Aligned with spaces."""
+    return _table(rows, 60).text()
+
+
+def markdown(rows: list[Judged]) -> str:
+    """As a page."""
+    return _table(rows, WIDTH).markdown().removeprefix("#") + "\n"
+
+
+def totals(rows: list[Judged]) -> list[str]:
+    """The counts of the outcomes, in sentences."""
+    ran = [row for row in rows if row.outcome != judge.SKIPPED]
+    count = {word: sum(row.outcome == word for row in ran) for word in (
+        judge.RIGHT, judge.LOUD, judge.SILENT, judge.TRACEBACK)}  # fmt: skip
+    late = sum(row.late for row in ran)
+    loud = [row for row in ran if row.outcome == judge.LOUD]
+    named = sum(bool(row.cause_named) for row in loud)
+    share = count[judge.RIGHT] / max(len(ran), 1)
+    return [
+        f"{len(ran)} runs of {len({row.name for row in ran})} posteriors: {count[judge.RIGHT]} "
+        f"right ({share:.0%}), {count[judge.LOUD]} loud ({named} of them with the true cause), "
+        f"{count[judge.SILENT]} silent wrong, {count[judge.TRACEBACK]} tracebacks, {late} over "
+        f"time (more than max_seconds + 10 % + 5 s), {len(rows) - len(ran)} skipped.",
+    ]
+
+
+def _table(rows: list[Judged], width: int) -> Table:
+    made = Table("Strangers' posteriors", COLUMNS, notes=[*totals(rows), *_reading(rows)])
+    for row in rows:
+        outcome = row.outcome
+        if outcome == judge.LOUD:
+            outcome += ", true cause" if row.cause_named else ", no cause"
+        if row.late and row.outcome != judge.OVER:
+            outcome += ", late"
+        verdict = " ".join(row.verdict.split()).replace("|", "/")
+        made.rows.append([
+            row.name, f"{row.precision}, {row.key}", outcome, _number(row.error_mean),
+            _number(None if row.error_sd is None else 100.0 * row.error_sd),
+            _number(row.reported), _number(row.seconds),
+            verdict if len(verdict) <= width else verdict[: width - 3] + "...",
+        ])  # fmt: skip
+    return made
+
+
+def _reading(rows: list[Judged]) -> list[str]:
+    given = ", ".join(f"{x:g}" for x in sorted({row.given for row in rows}))
+    return [
+        f"infer was given {given} s. s: from import to verdict, without the making of the data.",
+        "error: the largest of any component against the reference, in posterior sd. reported: the "
+        "largest that infer told, one standard error plus bias.",
+        "right: converged, and no error is so many of the reported ones as one honest answer in "
+        f"{1 / judge.FALSE_ALARM:,.0f} has; where means or sds don't exist, not converged and the "
+        "cause is named. SILENT WRONG: converged, and not so.",
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
