@@ -283,7 +283,7 @@ def averaged_gaussian(
     rows, rng = some_rows(posterior, key_rows, max_rows), generator(key_draws)
 
     def at(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = _derivatives(posterior, unflattened(frozen, flat), rows)
+        found = _derivatives(posterior, tree.freeze(unflattened(frozen, flat)), rows)
         gradient, hessian = (np.asarray(x, np.float64) for x in found)
         return gradient, 0.5 * (hessian + hessian.T)
 
@@ -397,7 +397,8 @@ def whiten(
         posterior, mode, key=key, num_pairs=num_pairs, num_rounds=num_rounds, max_rows=max_rows
     )
     n, total = batch_size, posterior.num_data
-    covariances = [_score_covariance(posterior, x, gaussian.rows) for x in gaussian.points]
+    frozen = [tree.freeze(x) for x in gaussian.points]
+    covariances = [_score_covariance(posterior, x, gaussian.rows) for x in frozen]
     scores = np.mean([np.asarray(x, np.float64) for x in covariances], axis=0)
     values, basis = scipy.linalg.eigh(total * (total - n) / n * scores, gaussian.hessian)
     noise = np.clip(values, 0.0, None)

@@ -284,7 +284,7 @@ class _Chains:
         means = draws.mean(axis=1, keepdims=True)
         within = (draws - means + means.mean(axis=0)).reshape(-1, draws.shape[-1])
         moved = draws_coordinates(self.coordinates, within)
-        positions = jax.vmap(self.coordinates.position)(self.ends)
+        positions = eqx.filter_vmap(self.coordinates.position)(self.ends)
         self.ends = on_device(moved.of_rows(positions), self.ends.dtype)
         self.coordinates, self.step = moved, min(1.0, self.step)
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -32,6 +31,7 @@ from ergodax.tune.modes import at_modes
 from ergodax.tune.whitening import Coordinates, posterior_in
 
 POINTS = 16
+WILD = 10.0  # sd of the first pilot's draws, that no correction of coordinates leads back from
 WHITENED = 0.75, 1.33  # sds of pilot draws between which coordinates need no correction
 ATTEMPTS = 6
 RUN = 0.6  # of the time for all pilots, that one may take
@@ -93,6 +93,9 @@ def tune(
             break
         if late := search.is_late(log):
             break
+        if search.is_lost:
+            log.decide("batches", "none", "their draws have nothing of the normal law at the mode")
+            return None
     if search.best is None:
         why = "there was no time for a pilot" if late else "their chains left the finite numbers"
         log.decide("batches", "none", why)
@@ -121,6 +124,7 @@ class _Search:
     longest: float = LONGEST_STEP  # that may be tried
     draws: int = PILOT_DRAWS  # of each chain
     pace: float = 0.0  # seconds a draw in the last run
+    widest: float = 1.0  # sd of its draws
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
     def run(
@@ -146,6 +150,11 @@ class _Search:
         self.pace = (time.perf_counter() - began) / self.draws
         return report
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the draws of the last pilot were far from all that was foreseen."""
+        return self.best is not None and self.widest > WILD
+
     def is_late(self, log: DecisionLog) -> bool:
         """Whether there is no time for another run."""
         ahead = self.pace * self.draws
@@ -165,6 +174,7 @@ class _Search:
         """Whether the report is good enough; if not, what the next run should be."""
         draws = _whitened_draws(self.coordinates, report)
         sds, bound = draws.std(axis=0), report.worst(coarse=True)
+        self.widest = float(sds.max())
         figures = f"sds {sds.min():.2f} to {sds.max():.2f}, bias at most {bound:.2g} sd"
         log.decide("pilot", _plan_text(plan), figures)
         self.best = gradient, self.coordinates, report, plan
@@ -204,8 +214,8 @@ def _planned(
 
 def _whitened_draws(coordinates: Coordinates, report: BiasReport) -> Float[np.ndarray, "draws d"]:
     """The u of the coarser run's draws, all chains together."""
-    chains = report.samples.position["coarse"]
-    return coordinates.of_rows(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chains))
+    chains = coordinates.of_chains(report.samples.position["coarse"])
+    return chains.reshape(-1, coordinates.dimension)
 
 
 def _tuned(

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
@@ -227,5 +228,6 @@ def _joined(parts: list[Samples]) -> Samples:
     if len(parts) == 1:
         return parts[0]
     rows = [(p.position, p.info) for p in parts]
-    position, info = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
+    join = lambda *x: np.concatenate(x, axis=1) if eqx.is_array_like(x[0]) else x[0]  # noqa: E731
+    position, info = jax.tree.map(join, *rows)
     return Samples(position, info, parts[-1].final_state)

@@ -253,7 +253,7 @@ def _moved(
     old: Coordinates, new: Coordinates, u: Float[np.ndarray, "rows d"]
 ) -> Float[np.ndarray, "rows d"]:
     """The same places in other coordinates."""
-    positions = jax.vmap(old.position)(on_device(u, old.basis.dtype))
+    positions = eqx.filter_vmap(old.position)(on_device(u, old.basis.dtype))
     return new.of_rows(positions)
 
 

@@ -136,9 +136,9 @@ class Coordinates(eqx.Module):
 
     def of_chains(self, positions: PyTree) -> Float[np.ndarray, "chains draws d"]:
         """Likewise of positions with two leading axes."""
-        leaves = jax.tree.leaves(tree.freeze(positions))
-        chains, draws = leaves[0].shape[:2]
-        rows = jax.tree.map(lambda x: np.reshape(x, (chains * draws, *x.shape[2:])), positions)
+        frozen = tree.freeze(positions)
+        chains, draws = jax.tree.leaves(frozen)[0].shape[:2]
+        rows = jax.tree.map(lambda x: np.reshape(x, (chains * draws, *x.shape[2:])), frozen)
         return self.of_rows(rows).reshape(chains, draws, self.dimension)
 
     def moved(self, mean: Numbers, factor: Numbers) -> "Coordinates":

@@ -4,6 +4,9 @@ Means and sds are compared with exact ones at 5 of the errors that the result it
 one false alarm in a million for each figure.
 """
 
+from collections.abc import Callable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,3 +136,29 @@ def test_double_precision_after_an_index_by_an_array():
     result = run(narrow, jnp.full(2, 1e4))
     assert result.converged and result.samples.position.dtype == np.float64
     assert float(jax.jit(narrow.potential)(jnp.full(2, 1e4))) == 0.0  # single again
+
+
+class Line(eqx.Module):
+    """A module of which one leaf is a function, as in most networks."""
+
+    slope: jax.Array
+    link: Callable = jnp.negative
+
+
+@pytest.mark.parametrize("rows", [400, 5_000])
+def test_a_module_with_a_function_among_its_leaves(rows):
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=rows).astype(np.float32)
+    y = (rng.normal(size=rows) - 2.0 * x).astype(np.float32)
+    model = ex.Posterior(
+        lambda m: -0.5 * m.slope**2,
+        lambda m, row: -0.5 * (row[1] - m.link(m.slope * row[0])) ** 2,
+        (x, y),
+    )
+    result = run(model, Line(jnp.zeros(())))
+    precision = 1.0 + np.sum(x.astype(np.float64) ** 2)
+    mean = -np.sum(x.astype(np.float64) * y) / precision
+    assert result.converged, result.verdict()
+    table = result.table  # by batches where there are many rows, with a bias
+    error = table["sd"] * (table["mcse_mean"] + table["bias_mean"])
+    assert (np.abs(table["mean"] - mean) < ERRORS * error).all()
