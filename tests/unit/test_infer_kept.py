@@ -187,6 +187,7 @@ def same(one, other):
     assert one.account.decisions == other.account.decisions
 
 
+@pytest.mark.slow
 def test_killed_in_sampling_it_goes_on_to_the_same_bits(infer):
     whole = infer(checkpoint=None)
     assert "rounds" in str(whole.account) and "1 rounds" not in str(whole.account)
@@ -205,6 +206,7 @@ def test_killed_in_sampling_it_goes_on_to_the_same_bits(infer):
     same(again, whole)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_does_not_serve_is_given_up_again(infer):
     """Killed in the sampling with the first, it begins again; with the second, it goes on."""
     both = {"samplers": ("too long", "HMC")}
@@ -218,6 +220,7 @@ def test_a_sampler_that_does_not_serve_is_given_up_again(infer):
     same(resumed, whole)
 
 
+@pytest.mark.slow
 def test_a_second_attempt_goes_on(infer, monkeypatch):
     """Of the first, which was too coarse, nothing is left."""
     begin = inference._Inferring.begin
@@ -242,6 +245,7 @@ def test_killed_in_tuning_it_begins_again(infer, tmp_path):
     assert infer().samples.num_draws > 0
 
 
+@pytest.mark.slow
 def test_what_ended_for_want_of_time_goes_on_with_more(infer):
     options = {"accuracy": 0.01}
     short = infer(max_seconds=0.0, **options)
