@@ -100,7 +100,10 @@ def without(x, y, huge=1e3):
     return x[plain], y[plain]
 
 
-def test_infer_is_right_with_one_extreme_observation():
+def test_infer_is_right_with_one_extreme_observation(monkeypatch):
+    """As with many rows, where NUTS would be late."""
+    module = importlib.import_module("ergodax.tune.infer")
+    monkeypatch.setattr(module, "warm_up_seconds", lambda *given: 1e9)
     x, y = table(1, 1e5)
     result = sampled(x, y)
     off, in_errors = off_by(result, *exact(x, y))
@@ -109,15 +112,14 @@ def test_infer_is_right_with_one_extreme_observation():
 
 
 def test_nuts_on_all_rows_after_a_pilot_that_failed(monkeypatch):
-    """As in many dimensions, where a surrogate would need too large a Hessian."""
-    pilot = importlib.import_module("ergodax.tune.pilot")
-    monkeypatch.setattr(pilot, "LARGEST_SECOND_ORDER", 1)
-    monkeypatch.setattr(pilot, "ATTEMPTS", 1)
+    """With few rows NUTS is in time, and is no second best."""
+    module = importlib.import_module("ergodax.tune.infer")
+    monkeypatch.setattr(module, "tune", lambda *given, **settings: None)
     x, y = table(5, 3e3, rows=2_400)
     result = sampled(x, y)
     off, in_errors = off_by(result, *exact(x, y))
     assert result.converged and in_errors.max() < ERRORS, f"{off}\n{in_errors}\n{result}"
-    assert "all rows, since no batch served" in str(result.account)
+    assert "rows, with full gradients" in str(result.account)
 
 
 def test_infer_is_right_between_several():
