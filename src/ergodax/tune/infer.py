@@ -156,7 +156,9 @@ def _answer(
         double = _in_double(target, init)
         if double is not None:
             return _again(target, double, settings, key, "in double precision")
-    return result or inference.sampled()
+    if result is None:
+        return inference.sampled()
+    return _again(target, init, settings, key, "with shorter steps")
 
 
 def _again(
@@ -270,8 +272,9 @@ class _Inferring:
         engines = [self._batches] if start.smooth else []
         small = start.coordinates.dimension <= LARGEST_SECOND_ORDER and not self.modes
         seconds = warm_up_seconds(self.target, start.coordinates, chains)
-        if small and seconds > TUNING * self.deadline.left():
-            engines.insert(0 if start.virial > FEW_ROWS else 1, self._surrogate)
+        few_rows = start.virial > FEW_ROWS
+        if small and (few_rows or seconds > TUNING * self.deadline.left()):
+            engines.insert(0 if few_rows else 1, self._surrogate)
         return [*engines, self._nuts]
 
     def _batches(self) -> Tuned | None:
