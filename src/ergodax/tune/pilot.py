@@ -97,7 +97,7 @@ def tune(
             log.decide("batches", "none", "their draws have nothing of the normal law at the mode")
             return None
     if search.best is None:
-        why = "there was no time for a pilot" if late else "their chains left the finite numbers"
+        why = "there was no time for a pilot" if late else "their chains diverged"
         log.decide("batches", "none", why)
         return None
     drawn = search.best[2].samples

@@ -56,7 +56,7 @@ def sample_rounds(
         kept: where the rounds are kept on disk.
 
     Raises:
-        DivergenceError: a chain left the finite numbers.
+        DivergenceError: a chain diverged.
     """
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
     key_look, *keys = split_key(key, 1 + ROUNDS)

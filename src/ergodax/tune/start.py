@@ -172,8 +172,11 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
     typical = bool(np.median(rises) < RISE[0] + RISE[1] * coordinates.dimension)
     # A step so short that the gradient says what the potential changes by, but for rounding.
     nudged, _ = potentials((1.0 + NUDGE) * draws)
-    changes = nudged - values[: len(draws)] - NUDGE * np.sum(slopes[: len(draws)] * draws, axis=1)
-    noise = float(np.nanmedian(np.abs(changes))) if typical else 0.0
+    with np.errstate(invalid="ignore"):  # where the density stops
+        changes = nudged - values[: len(draws)]
+        changes -= NUDGE * np.sum(slopes[: len(draws)] * draws, axis=1)
+    known = np.abs(changes[np.isfinite(changes)])
+    noise = float(np.median(known)) if typical and known.size else 0.0
     virial = np.max(np.mean(np.concatenate([draws, -draws])[finite] * slopes[finite], axis=0))
     return start._replace(
         smooth=bool(finite.all()), typical=typical, noise=noise, virial=float(virial)
