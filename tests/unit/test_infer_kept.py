@@ -1,9 +1,11 @@
 """An inference that was killed goes on without tuning again, to the same bits; or it is refused."""
 
+import contextlib
 import dataclasses
 import importlib
 import json
 from typing import Any, NamedTuple
+from unittest import mock
 
 import equinox as eqx
 import jax
@@ -236,6 +238,30 @@ def test_a_second_attempt_goes_on(infer, monkeypatch):
         infer(writes=1, **options)
     same(infer(tunings=0, **options), whole)
     assert inference._Inferring.begin is begin
+
+
+@pytest.mark.slow
+def test_a_second_attempt_in_single_precision_goes_on(infer, tmp_path):
+    """Of a model that can't be computed in double."""
+    rounds = inference.sample_rounds
+
+    def coarse(target, tuned, key, log, **settings):
+        result = rounds(target, tuned, key, log, **settings)
+        log.coarse = True
+        return result
+
+    single = ex.Target(lambda w: 25.0 * jnp.sum(w**2) if w.dtype == jnp.float32 else [][0])
+    options = {"target": single, "tunings": 2}
+    second = []  # whether the kills were in the second attempt
+    with mock.patch.object(inference, "sample_rounds", coarse):
+        whole = infer(checkpoint=None, **options)
+        assert "with shorter steps" in str(whole.account)
+        for writes in [2, 2, 2, 2]:
+            with contextlib.suppress(Killed):
+                infer(writes=writes, **options)
+            second.append(checkpoint.read(tmp_path / "run" / FILE)[0]["anew"])
+        same(infer(**options), whole)
+    assert any(second)
 
 
 def test_killed_in_tuning_it_begins_again(infer, tmp_path):

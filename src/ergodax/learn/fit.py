@@ -72,7 +72,7 @@ def fit(
 
     Raises:
         ValueError: an option out of range.
-        DivergenceError: from `infer`, as are CheckpointError, StorageError and Interrupted.
+        CheckpointError: from `infer`, as are StorageError and Interrupted.
     """
     if not accuracy > 0:
         raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")

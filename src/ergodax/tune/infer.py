@@ -156,7 +156,7 @@ def _answer(
         double = _in_double(target, init)
         if double is not None:
             return _again(target, double, settings, key, "in double precision")
-    if result is None:
+    if result is None and not settings.kept.anew:
         return inference.sampled()
     return _again(target, init, settings, key, "with shorter steps")
 
