@@ -225,3 +225,12 @@ def test_a_write_that_fails_says_of_which_file(tmp_path, monkeypatch):
     place.parent.mkdir()
     with pytest.raises(OSError, match=f"No space left on device: '{place}'"):
         checkpoint.save(place, {"w": np.zeros(3)}, {})
+
+
+def test_the_current_folder_may_be_what_is_read(tmp_path, monkeypatch):
+    whole = saved(tmp_path / "draws.zarr", 1)
+    monkeypatch.chdir(tmp_path / "draws.zarr")
+    np.testing.assert_array_equal(ex.Samples.load(".").position, whole.position)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ex.CheckpointError, match="not a store of draws"):
+        ex.Samples.load(".")

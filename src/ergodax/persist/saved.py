@@ -134,4 +134,5 @@ def _put_in_place(new: Path, path: Path) -> None:
 
 
 def _previous(path: Path) -> Path:
-    return path.with_name(path.name + PREVIOUS)
+    whole = path.absolute()  # "." and "/" have no name, and the former has one so
+    return whole.parent / (whole.name + PREVIOUS)
