@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ergodax.cli import main
+from ergodax.cli import launch, main
 
 
 def test_launch_tells_how_the_processes_ended(monkeypatch, capfd):
@@ -39,8 +39,16 @@ def test_a_killed_guard_is_named_or_no_loss(dies, monkeypatch, capfd, tmp_path):
                     self.kill()
                     self.wait()
 
+    watch = launch._watch
+
+    def told_of_all(*given):
+        (tmp_path / "told").touch()
+        return watch(*given)
+
     monkeypatch.setattr(subprocess, "Popen", Begun)
-    kill = f"kill -9 $(cat {tmp_path}/guard); exit 0"
+    monkeypatch.setattr(launch, "_watch", told_of_all)
+    wait = f"until [ -e {tmp_path}/told ]; do sleep 0.01; done"
+    kill = f"{wait}; kill -9 $(cat {tmp_path}/guard); exit 0"
     monkeypatch.setattr(sys, "argv", ["ergodax", "launch", "--", "sh", "-c", kill])
     with pytest.raises(SystemExit) as stop:
         main.main()
