@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -15,19 +15,11 @@ from rich.console import Console
 
 from ergodax.cli.output import Json, tell_json
 
-# Kills the groups of processes that it has been told of when its standard input ends without "end".
+# Kills all processes of its group, itself too, when its standard input ends without "end".
 GUARD = """
 import os, signal, sys
-groups = []
-for line in sys.stdin:
-    if line == "end\\n":
-        sys.exit()
-    groups.append(int(line))
-for group in groups:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+if sys.stdin.read() != "end":
+    os.killpg(0, signal.SIGKILL)
 """
 POLL = 0.05  # seconds
 GRACE = 2.0  # seconds between asking a process to end and ending it
@@ -99,14 +91,7 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
                     "ERGODAX_PROCESSES": str(processes),
                     "ERGODAX_PROCESS_ID": str(number),
                 }
-                # In a session of its own, Ctrl-C reaches a process once: through us.
-                environment = os.environ | own
-                running.append(
-                    subprocess.Popen(
-                        command, env=environment, start_new_session=True, stdout=output
-                    )
-                )
-                guard(f"{running[-1].pid}\n")
+                running.append(_member(guard, command, os.environ | own, output))
             which, status = _watch(running, came)
             return which, status, bool(came)
         finally:
@@ -114,28 +99,35 @@ def _run_once(command: list[str], processes: int, output: int | None) -> tuple[i
 
 
 @contextlib.contextmanager
-def _guard() -> Generator[Callable[[str], None]]:
-    """Another process, which outlives this one if it is killed, and then kills its children.
-
-    Gives a function that tells it a line: the number of each of them.
-    """
+def _guard() -> Generator[subprocess.Popen[bytes]]:
+    """Another process, which outlives this one if it is killed, and then kills its group."""
     command = [sys.executable, "-S", "-c", GUARD]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as one:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as one:
         assert one.stdin is not None
-        pipe = one.stdin.fileno()  # not by the file, which would try again when it is closed
+        yield one
+        with contextlib.suppress(BrokenPipeError):  # where it has been killed: all have ended
+            os.write(one.stdin.fileno(), b"end")  # not by the file, which would try again
 
-        def tell(line: str) -> None:
-            try:
-                os.write(pipe, line.encode())
-            except BrokenPipeError:
-                raise ChildProcessError(
-                    f"process {one.pid}, which would end the others if this one were killed, has "
-                    "itself been killed, so none was left running. Start again."
-                ) from None
 
-        yield tell
-        with contextlib.suppress(ChildProcessError):  # there is nothing left to end
-            tell("end\n")
+def _member(
+    guard: subprocess.Popen[bytes],
+    command: list[str],
+    environment: dict[str, str],
+    output: int | None,
+) -> subprocess.Popen[bytes]:
+    """Start a process in the guard's group, from its first moment on.
+
+    Ctrl-C reaches it once, through us: it is for the group at the terminal, which is ours.
+    """
+    try:
+        return subprocess.Popen(command, env=environment, process_group=guard.pid, stdout=output)
+    except OSError:
+        if guard.poll() is None:
+            raise  # of the command
+        raise ChildProcessError(
+            f"process {guard.pid}, which would end the others if this one were killed, has itself "
+            "been killed, so none was left running. Start again."
+        ) from None
 
 
 @contextlib.contextmanager
