@@ -1,11 +1,15 @@
 """Autocorrelation, effective sample size and R-hat: worked examples and exact AR(1) values."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
+from arviz_stats.base.array import array_stats
 
 import ergodax as ex
 from ergodax import diagnostics
+from ergodax.stats.estimators import effective_size, scale_reduction, standard_error
 
 WORKED = np.array([[1.0, 2.0, 3.0, 4.0], [2.0, 3.0, 4.0, 5.0]])
 
@@ -107,3 +111,33 @@ def test_wrong_calls():
         diagnostics.efficiency(samples, seconds=0.0)
     with pytest.raises(ValueError, match="evaluations"):
         diagnostics.efficiency(ex.Samples(samples.position, None, None))
+
+
+STATISTICS = [
+    *[("ess", lambda x, kind=kind: effective_size(x, kind), kind) for kind in ("mean", "bulk")],
+    ("ess", lambda x: effective_size(x, "tail"), "tail"),
+    *[("mcse", lambda x, kind=kind: standard_error(x, kind), kind) for kind in ("mean", "sd")],
+    *[
+        ("rhat", lambda x, kind=kind: scale_reduction(x, kind), kind)
+        for kind in ("rank", "z_scale", "folded", "split", "identity")
+    ],
+]
+
+
+@pytest.mark.parametrize("chains", [1, 2, 4])
+@pytest.mark.parametrize("draws", [3, 4, 5, 7, 10, 11, 200])
+def test_the_estimators_are_those_of_arviz(chains, draws):
+    """For draws that are independent, correlated in both ways, tied, apart and constant."""
+    rng = np.random.default_rng(5)
+    parts = [autoregression(rho, chains, draws, seed=7) for rho in (0.0, 0.9, -0.7)]
+    parts.append(rng.integers(0, 3, (chains, draws)).astype(float))
+    parts.append(parts[0] + 10.0 * np.arange(chains)[:, None])
+    parts.append(np.ones((chains, draws)))
+    x = np.stack(parts, axis=-1)
+    for statistic, ours, method in STATISTICS:
+        more = {"prob": (0.05, 0.95)} if method == "tail" else {}
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            theirs = getattr(array_stats, statistic)(
+                x, chain_axis=0, draw_axis=1, method=method, **more
+            )
+        np.testing.assert_allclose(ours(x), theirs, rtol=1e-9, err_msg=f"{statistic} {method}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.tune.modes import PAIRS, SPREADS, descend, end, other_modes, scout, starts_at
+from ergodax.tune.modes import PAIRS, SPREADS, descents_from, end, other_modes, scout, starts_at
 from ergodax.tune.whitening import Coordinates
 
 KEY = jax.random.key(4)
@@ -78,8 +78,8 @@ def test_scouts_come_in_pairs_and_some_rows_stand_for_all():
 def test_positions_are_trees_and_functions_come_back():
     target = ex.Target(lambda z: jnp.sum((z["w"] - 1.0) ** 2) + 0.0 * z["act"](z["w"][0]))
     starts = starts_at({"act": jnp.tanh, "w": jnp.zeros(2)}, np.array([[0.0, 1.0], [5.0, -5.0]]))
-    np.testing.assert_array_equal(starts["w"], [[0.0, 1.0], [5.0, -5.0]])
-    descents = descend(target, starts, 50)
+    np.testing.assert_array_equal([x["w"] for x in starts], [[0.0, 1.0], [5.0, -5.0]])
+    descents = descents_from(target, starts, 50)
     last = end(descents, 1)
     assert last["act"] is jnp.tanh
     np.testing.assert_allclose(last["w"], 1.0, atol=1e-3)

@@ -90,6 +90,7 @@ def bias(
     couple: bool = True,
     progress: bool = True,
     max_seconds: float | None = None,
+    positions: PyTree = None,
 ) -> BiasReport:
     """Measure the bias of a step size: run at h and h / 2 with common random numbers.
 
@@ -99,7 +100,7 @@ def bias(
 
     Args:
         make_kernel: step size -> kernel.
-        position: where all chains start.
+        position: where all chains start, or None with `positions`.
         step_size: h of the coarser run.
         num_steps: steps of size h of each chain after burn-in; the finer run takes twice as many.
         key: a key of `jax.random.key`.
@@ -114,6 +115,7 @@ def bias(
             inside a compiled loop or condition of their own.
         progress: show a bar.
         max_seconds: end with the draws so far when so much time has passed; by default never.
+        positions: instead of `position`, one start for each chain along a leading axis.
 
     Raises:
         ValueError: a step size or order that is not positive, or a sampler that can't be coupled.
@@ -126,6 +128,7 @@ def bias(
     pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
     kernel = Coupled(*pair, 2, flag("couple", couple))
     settings = {"num_chains": num_chains, "progress": progress, "max_seconds": max_seconds}
+    settings["positions"] = positions
     samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
     if max_seconds is not None and samples.num_draws < min(FEWEST, num_steps // thin):
         raise TimeoutError(

@@ -49,7 +49,7 @@ class Samples(eqx.Module):
         """A pandas DataFrame, a row for each component: mean, sd, mcse, ess, r_hat.
 
         mcse is the Monte Carlo standard error of the mean, ess the bulk effective sample size
-        and r_hat the rank-normalised split R-hat of Vehtari et al. (2021), by ArviZ. None of
+        and r_hat the rank-normalised split R-hat of Vehtari et al. (2021). None of
         them sees the bias of a finite step size. Every draw counts alike: after decreasing
         steps the draws need weights, see `postprocess.weighted`, and after `cyclical` the
         exploring ones must go, see `sampling_stage`.

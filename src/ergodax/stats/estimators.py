@@ -1,4 +1,8 @@
-"""Autocorrelation, effective sample size, standard error and R-hat, all by ArviZ."""
+"""Autocorrelation, effective sample size, standard error and R-hat.
+
+These are ArviZ's estimators to the last digits, which the tests see to. They are written here since
+to import ArviZ takes as long as a whole inference on a small table.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,29 +15,116 @@ from jaxtyping import Float, PyTree
 from ergodax.checks import choice, instance, real_number, whole_number
 from ergodax.stats.draws import Run, columns, positions_of
 
+Draws = Float[np.ndarray, "chains draws *d"]
+FEWEST = 4  # draws of a chain of which anything is told
+TAILS = 0.05, 0.95
+BLOM = 0.375  # the offset of ranks that are turned into normal scores
 
-def effective_size(x: Float[np.ndarray, "chains draws *d"], method: str = "mean") -> Any:
-    """The effective sample size of each component of an array; NaN of a constant."""
-    more: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    return _by_arviz("ess", x, method=method, **more)
+
+def effective_size(x: Draws, method: str = "mean") -> Any:
+    """The effective sample size of each component of an array; NaN of too few draws.
+
+    The draws of all chains over tau = 1 + 2 (the sum of the autocorrelations), which are those of
+    all chains about their common mean. By Geyer's rule the sum is cut off where that of a pair of
+    neighbours is negative, and is of pairs that do not grow. Chains are split in halves.
+    """
+    if x.shape[1] < FEWEST:
+        return np.full(x.shape[2:], np.nan)
+    if method == "tail":
+        low, high = (x <= np.quantile(x, p, axis=(0, 1)) for p in TAILS)
+        return np.minimum(*(_size(_halves(side.astype(float))) for side in (low, high)))
+    halves = _halves(x)
+    return _size(_normal_scores(halves) if method == "bulk" else halves)
 
 
-def standard_error(x: Float[np.ndarray, "chains draws *d"], method: str = "mean") -> Any:
+def standard_error(x: Draws, method: str = "mean") -> Any:
     """The Monte Carlo standard error of the mean, or by `method="sd"` of the sd."""
-    return _by_arviz("mcse", x, method=method)
-
-
-def scale_reduction(x: Float[np.ndarray, "chains draws *d"], method: str = "rank") -> Any:
-    """R-hat of each component of an array; see `r_hat` for the methods."""
-    return _by_arviz("rhat", x, method=method)
-
-
-def _by_arviz(statistic: str, x: np.ndarray, **settings: Any) -> Any:
-    """One of ArviZ's estimators, imported when it is first needed."""
-    from arviz_stats.base.array import array_stats
-
+    if x.shape[1] < FEWEST:
+        return np.full(x.shape[2:], np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):  # a constant: NaN
-        return getattr(array_stats, statistic)(x, chain_axis=0, draw_axis=1, **settings)
+        if method == "mean":
+            return x.std(axis=(0, 1), ddof=1) / np.sqrt(effective_size(x))
+        squares = (x - x.mean(axis=(0, 1))) ** 2
+        variance = squares.var(axis=(0, 1)) / effective_size(squares)
+        return np.sqrt(variance / squares.mean(axis=(0, 1)) / 4.0)
+
+
+def scale_reduction(x: Draws, method: str = "rank") -> Any:
+    """R-hat of each component of an array; see `r_hat` for the methods."""
+    if x.shape[1] < FEWEST or x.shape[0] < 2:
+        return np.full(x.shape[2:], np.nan)
+    match method:
+        case "rank":
+            return np.fmax(*(scale_reduction(x, kind) for kind in ("z_scale", "folded")))
+        case "folded":
+            halves = _halves(x)
+            return _ratio(_normal_scores(abs(halves - np.median(halves, axis=(0, 1)))))
+        case "z_scale":
+            return _ratio(_normal_scores(_halves(x)))
+        case "split":
+            return _ratio(_halves(x))
+        case _:
+            return _ratio(x)
+
+
+def _halves(x: Draws) -> Float[np.ndarray, "halves half *d"]:
+    """Each chain as two; the draw in the middle of an odd number is left out."""
+    half = x.shape[1] // 2
+    return np.concatenate([x[:, :half], x[:, -half:]])
+
+
+def _normal_scores(x: Draws) -> Draws:
+    """Each component's ranks among all its draws, ties averaged, as quantiles of N(0, 1)."""
+    from scipy.special import ndtri
+
+    rows = x.reshape(x.shape[0] * x.shape[1], -1).T
+    scores = np.empty_like(rows, dtype=float)
+    for row, score in zip(rows, scores, strict=True):
+        _, where, counts = np.unique(row, return_inverse=True, return_counts=True)
+        ranks = np.cumsum(counts) - 0.5 * (counts - 1)
+        score[:] = ranks[where]
+    scores = ndtri((scores - BLOM) / (rows.shape[1] - 2.0 * BLOM + 1.0))
+    return scores.T.reshape(x.shape)
+
+
+def _ratio(x: Draws) -> Any:
+    """The sd of all draws, as the means of the chains differ, over that within the chains."""
+    draws = x.shape[1]
+    between, within = x.mean(axis=1).var(axis=0, ddof=1), x.var(axis=1, ddof=1).mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a constant: NaN
+        return np.sqrt(between / within + (draws - 1.0) / draws)
+
+
+def _autocovariance(x: Draws) -> Draws:
+    """Of each chain at every lag, with the divisor n, by a transform padded with zeros."""
+    draws = x.shape[1]
+    centred = np.fft.rfft(x - x.mean(axis=1, keepdims=True), n=2 * draws, axis=1)
+    return np.fft.irfft(abs(centred) ** 2, n=2 * draws, axis=1)[:, :draws] / draws
+
+
+def _size(x: Draws) -> Any:
+    """The effective sample size of each component, of chains as they are."""
+    chains, draws = x.shape[:2]
+    lags = _autocovariance(x).mean(axis=0)
+    within = lags[0] * draws / (draws - 1.0)
+    total = lags[0] + (x.mean(axis=1).var(axis=0, ddof=1) if chains > 1 else 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = 1.0 - (within - lags) / total
+    correlations[0] = 1.0
+    last = max((draws - 1) // 2, 1)  # pairs that are looked at
+    pairs = correlations[: 2 * last].reshape(last, 2, *lags.shape[1:])
+    sums = pairs.sum(axis=1)
+    # How many pairs count: those before the first that is not positive.
+    ends = sums <= 0.0
+    ends[-1] = True
+    counted = np.argmax(ends, axis=0)
+    number = np.arange(last).reshape(-1, *(1,) * counted.ndim)
+    kept = np.where(number < counted, np.minimum.accumulate(sums, axis=0), 0.0).sum(axis=0)
+    first, both = (np.take_along_axis(y, counted[None], axis=0)[0] for y in (pairs[:, 0], sums))
+    tau = -1.0 + 2.0 * kept + np.where(both < 0.0, np.maximum(first, 0.0), first)
+    size = chains * draws / np.maximum(tau, 1.0 / np.log10(chains * draws))
+    constant = x.max(axis=(0, 1)) - x.min(axis=(0, 1)) < np.finfo(float).resolution
+    return np.where(constant, float(chains * draws), size)
 
 
 def autocorrelation(draws: PyTree) -> PyTree:
@@ -48,9 +139,7 @@ def autocorrelation(draws: PyTree) -> PyTree:
     Returns:
         A tree like the positions: arrays (chains, lags, ...), 1 at lag 0.
     """
-    from arviz_stats.base.array import array_stats
-
-    return _each(draws, lambda x: array_stats.autocorr(x, axis=1))
+    return _each(draws, lambda x: (covariance := _autocovariance(x)) / covariance[:, :1])
 
 
 def ess(draws: PyTree, kind: str = "bulk") -> PyTree:

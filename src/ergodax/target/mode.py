@@ -22,6 +22,7 @@ from ergodax.target.posterior import Posterior
 
 TOLERANCE = 1e-4
 CHUNK = 1024  # rows of a source at a time, so that the intermediate results stay small
+GENTLER = 0.9  # than at the start, the slope must be where a search ends
 ROUNDINGS = 32.0  # by which a sum of many terms is off, at most
 
 
@@ -295,13 +296,16 @@ def minimise(
     """
     best, slope_there = Minimum(start, np.inf, np.inf, 0, 0, False), np.zeros_like(start)
     iterations = evaluations = 0
+    first = np.inf  # the norm of the gradient at the start
 
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal best, slope_there, evaluations
+        nonlocal best, slope_there, evaluations, first
         value, slope = function(x)
         evaluations += 1
         norm = float(np.linalg.norm(slope))
-        flat = bool(np.isfinite(value) and norm <= enough(value))
+        # Down a slope without an end `enough` grows with the potential.
+        flat = bool(np.isfinite(value) and norm <= enough(value) and norm < GENTLER * first)
+        first = min(first, norm) if evaluations == 1 else first
         change = 0.5 * float((slope + slope_there) @ (x - best.position))
         if abs(change) < ROUNDINGS * rounding * abs(best.potential) < np.inf:
             value = best.potential + change

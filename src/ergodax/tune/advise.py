@@ -11,7 +11,7 @@ from ergodax.target.base import AbstractTarget
 from ergodax.tune import example_programs
 from ergodax.tune.curvature import LARGEST_DENSE
 from ergodax.tune.host import generator
-from ergodax.tune.modes import descend, end, starts_at
+from ergodax.tune.modes import descents_from, end, starts_at
 from ergodax.tune.whitening import flattened
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -261,7 +261,7 @@ def probe_modes(
     real_number("spread", spread, above=0.0, hint="Try 3.")
     offsets = generator(key).standard_normal((restarts, tree.size(tree.freeze(init, "init"))))
     offsets[0] = 0.0
-    ends = descend(target, starts_at(init, spread * offsets), ITERATIONS)
+    ends = descents_from(target, starts_at(init, spread * offsets), ITERATIONS)
     flat = [flattened(end(ends, k)) for k in range(restarts)]
     finite = [bool(np.isfinite(x).all()) for x in flat]
     well = [bool(c) and f for c, f in zip(ends.converged, finite, strict=True)]

@@ -36,6 +36,8 @@ from ergodax.tune.whitening import Coordinates, posterior_in
 FRICTION = 1.0  # which makes the draws least correlated in whitened coordinates, whatever the step
 RELAXATIONS = 20  # burn-in, in units of the time 1 / h
 PILOT_DRAWS = 500  # of each chain
+EFFECTIVE = 0.4  # draws in a draw at the longest step
+MONTE_CARLO = 0.75  # of the error that is allowed, that the draws' number may bring
 SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it takes longer
 FEW = 4  # draws of a run that is made for its programs only
 
@@ -65,6 +67,20 @@ def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
     _RUNNING.add(future)
     future.add_done_callback(_RUNNING.discard)
     return future
+
+
+@contextlib.contextmanager
+def small_algebra() -> Generator[None]:
+    """While active, the linear algebra of NumPy and SciPy has one thread.
+
+    A descent's matrices are of ten rows or so. While XLA compiles, a second thread for them waits
+    for a core, a thousand times as long as the work takes.
+    """
+    import scipy.optimize  # noqa: F401  # so that its library is there to be told
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 @contextlib.contextmanager
@@ -99,23 +115,24 @@ def pilot_run(
     gradient: GradientEstimator,
     coordinates: Coordinates,
     key: PRNGKeyArray,
+    starts: Float[Array, "chains d"],
     *,
-    num_chains: int,
     draws: int = PILOT_DRAWS,
     progress: bool = False,
     max_seconds: float | None = None,
 ) -> BiasReport:
     """Coupled runs at a plan's step and half of it, with a gradient that the plan has built."""
-    thin, d = relaxation(plan.step_size), coordinates.dimension
+    thin, (num_chains, d) = relaxation(plan.step_size), starts.shape
     # Not the draws of this run: one program serves them all.
     work = num_chains * PILOT_DRAWS * thin * COSTS[plan.name] * plan.batch_size * d
     with short_runs(work < SHORT):
         return bias(
             lambda h: nogin(gradient, h, FRICTION),
-            on_device(np.zeros(d), coordinates.basis.dtype),
+            None,
             plan.step_size,
             draws * thin,
             key=key,
+            positions=starts,
             order=2,
             function=coordinates.position,
             num_chains=num_chains,
@@ -156,11 +173,14 @@ class Programs:
 
     Args:
         num_chains: of the runs.
+        accuracy: for which the draws of a pilot may be enough; else the rounds' program is, too.
     """
 
-    def __init__(self, num_chains: int) -> None:
+    def __init__(self, num_chains: int, accuracy: float) -> None:
         self.num_chains = num_chains
-        self.begun: dict[tuple[Any, ...], tuple[Future[Any], Future[Any]]] = {}
+        effective = EFFECTIVE * num_chains * PILOT_DRAWS
+        self.pilot_is_enough = effective**-0.5 < MONTE_CARLO * accuracy
+        self.begun: dict[tuple[Any, ...], list[Future[Any]]] = {}
 
     def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
         """Begin with the plan that much data about one mode leads to, before any measurement."""
@@ -181,11 +201,13 @@ class Programs:
         if kind in self.begun:
             return
         starts = on_device(np.zeros((chains, coordinates.dimension)), coordinates.basis.dtype)
-        kernel, thin = nogin(gradient, plan.step_size, FRICTION), relaxation(plan.step_size)
         pilot = in_background(
-            lambda: pilot_run(plan, gradient, coordinates, key, num_chains=chains, draws=FEW)
+            lambda: pilot_run(plan, gradient, coordinates, key, starts, draws=FEW)
         )
-        self.begun[kind] = pilot, compile_rounds(kernel, coordinates, starts, thin, key)
+        self.begun[kind] = [pilot]
+        if not self.pilot_is_enough:
+            kernel, thin = nogin(gradient, plan.step_size, FRICTION), relaxation(plan.step_size)
+            self.begun[kind].append(compile_rounds(kernel, coordinates, starts, thin, key))
 
     def wait_for_pilot(self, plan: Plan) -> None:
         """Until its program is there; what failed will fail again where it is needed."""
@@ -193,7 +215,7 @@ class Programs:
 
     def wait_for_sampling(self, plan: Plan) -> None:
         """Likewise."""
-        self.begun[_kind(plan)][1].exception()
+        self.begun[_kind(plan)][-1].exception()
 
 
 def _kind(plan: Plan) -> tuple[Any, ...]:

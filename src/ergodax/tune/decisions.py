@@ -76,6 +76,7 @@ class Tuned:
         coordinates: the map to positions.
         starts: u of each chain, leading axis chains.
         bias: of the kernel's step, or None where it has none.
+        piloted: whether the draws of the pilot that measured it count as the first round.
         thin: steps to a draw.
         burn_in: steps before the first draw.
         doubt: why its draws may not be good.
@@ -88,6 +89,14 @@ class Tuned:
     thin: int
     burn_in: int
     doubt: str = ""
+    piloted: bool = False
+
+    @property
+    def pilot(self) -> Samples:
+        """The draws of this kernel in the pilot run."""
+        assert self.bias is not None
+        both = self.bias.samples
+        return Samples(both.position["coarse"], both.info, both.final_state.coarse)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
-from ergodax.tune.background import Programs, double_precision, in_background
+from ergodax.tune.background import Programs, double_precision, in_background, small_algebra
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
@@ -31,7 +31,7 @@ from ergodax.tune.modes import Descents, all_modes, scout
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
-from ergodax.tune.start import FEW_ROWS, check_start, find_start
+from ergodax.tune.start import FEW_ROWS, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -207,16 +207,16 @@ class _Inferring:
 
     def begin(self) -> None:
         """Look where the posterior is, and compile meanwhile what will mostly be needed."""
-        self.programs = Programs(self.settings.num_chains)
+        self.programs = Programs(self.settings.num_chains, self.settings.accuracy)
         if self.posterior is not None:
             self.programs.guess(self.posterior, self.init, self.key_tune)
         until = self.deadline.share(MODE)
-        scouts = in_background(
-            lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
-        )
-        self.start = find_start(self.target, self.init, self.log, self.key_start, until)
-        self.modes = self._modes(scouts)
-        start = self.start
+        with small_algebra():
+            scouts = in_background(
+                lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
+            )
+            start = find_start(self.target, self.init, self.log, self.key_start, until)
+            self.start, self.modes = start, self._modes(start, scouts)
         direction = improper_direction(self.target, self.init, start.mode, start.coordinates)
         if direction:
             self.log.coarse = False  # no precision mends it
@@ -254,9 +254,8 @@ class _Inferring:
                 return found
         raise AssertionError("NUTS gives an answer, right or not")
 
-    def _modes(self, scouts: Future[Descents]) -> list[PyTree]:
+    def _modes(self, start: Start, scouts: Future[Descents]) -> list[PyTree]:
         """All of them where there are several."""
-        start = self.start
         with self.log.timing("modes"):
             found = scouts.result()
             if not start.typical:
@@ -338,7 +337,9 @@ class _Inferring:
         except DivergenceError as error:
             doubt = f"a chain diverged at step {error.step}"
         else:
-            doubt = "" if tuned.bias is None else self._doubt(result)
+            drawn = self.posterior is not None and tuned.bias is not None
+            known = tuned.piloted and result.samples.num_draws == tuned.pilot.num_draws
+            doubt = self._doubt(result) if drawn and not known else ""
             if not doubt:
                 return result
         settings.kept.forget()

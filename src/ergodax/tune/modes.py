@@ -6,13 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.compile import compiled_at
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import find_mode
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import curvature_coordinates
@@ -42,23 +39,27 @@ class Descents(NamedTuple):
     target: AbstractTarget | None = None  # of `scout`: with all or some of the data
 
 
-@compiled_at
-def descend(target: AbstractTarget, starts: PyTree, max_iterations: int) -> Descents:
-    """Descents from frozen positions along a leading axis, one by one: the smaller program."""
+def descents_from(
+    target: AbstractTarget,
+    starts: Sequence[PyTree],
+    max_iterations: int,
+    deadline: Deadline | None = None,
+) -> Descents:
+    """Descents from frozen positions, of which there is one at least; those past time are short."""
+    found = [descent(target, x, max_iterations, deadline=deadline) for x in starts]
+    ends = [tree.freeze(unflattened(starts[0], minimum.position)) for minimum in found]
+    return Descents(
+        jax.tree.map(lambda *x: np.stack(x), *ends),
+        np.array([minimum.potential for minimum in found]),
+        np.array([minimum.converged for minimum in found]),
+        target,
+    )
 
-    def one(start: PyTree) -> Descents:
-        mode = find_mode(target, tree.thaw(start), max_iterations=max_iterations)
-        return Descents(tree.freeze(mode.position), mode.potential, mode.converged)
 
-    return lax.map(one, starts)
-
-
-def starts_at(init: PyTree, offsets: Float[np.ndarray, "starts d"]) -> PyTree:
-    """Frozen positions init + offsets, along a leading axis."""
+def starts_at(init: PyTree, offsets: Float[np.ndarray, "starts d"]) -> list[PyTree]:
+    """Frozen positions init + offsets."""
     frozen = tree.freeze(init, "init")
-    rows = [tree.freeze(unflattened(frozen, flattened(frozen) + x)) for x in offsets]
-    empty = jax.tree.map(lambda x: np.empty((0, *x.shape), x.dtype), frozen)
-    return jax.tree.map(lambda *x: np.stack(x), *rows) if rows else empty
+    return [tree.freeze(unflattened(frozen, flattened(frozen) + x)) for x in offsets]
 
 
 def end(descents: Descents, number: int) -> PyTree:
@@ -77,27 +78,19 @@ def scout(
 ) -> Descents:
     """Descents in pairs that begin at init +- s N(0, I), with s from 1 to 64, on 2,000 rows.
 
-    The nearest come first; those for which there is no time before the deadline are left out.
+    The nearest come first; those for which there is no time end where they begin.
     """
     deadline = deadline or Deadline.never()
     key_rows, key_starts = split_key(key, 2)
     if isinstance(target, Posterior):
         target = OnRows(target, some_rows(target, key_rows, ROWS))
     size = tree.size(tree.freeze(init, "init"))
-    steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, size))
-    steps = (np.asarray(SPREADS)[:, None, None] * steps).reshape(-1, size)
-    gradients = 2 * len(steps) * GRADIENTS * seconds_of_gradient(target, init)
+    steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, 1, size))
+    steps = np.asarray(SPREADS)[:, None, None, None] * np.concatenate([steps, -steps], axis=2)
+    starts = starts_at(init, steps.reshape(-1, size))
+    gradients = len(starts) * GRADIENTS * seconds_of_gradient(target, init)
     fit = [count for count in ITERATIONS if count * gradients < deadline.left()]
-    found = []
-    for step in steps:
-        if deadline.over:
-            break
-        pair = starts_at(init, np.stack([step, -step]))
-        found.append(descend(target, pair, fit[0] if fit else ITERATIONS[-1]))
-    if not found:
-        return Descents(starts_at(init, steps[:0]), np.empty(0), np.empty(0, bool), target)
-    together = jax.tree.map(lambda *x: np.concatenate(x), *found)
-    return together._replace(target=target)
+    return descents_from(target, starts, fit[0] if fit else ITERATIONS[-1], deadline)
 
 
 def all_modes(
@@ -161,24 +154,10 @@ def other_modes(
         chosen = _apart(descents, coordinates, ends, away)[:MOST]
         if not chosen:
             return []
-        ends = [end(descents, k) for k in chosen]
-        descents = _on_all_rows(target, ends, deadline)
+        starts = [tree.freeze(end(descents, k)) for k in chosen]
+        descents = descents_from(target, starts, ITERATIONS[0], deadline)
         away = np.arange(len(chosen))
     return _distinct(target, coordinates, descents, away, deadline)
-
-
-def _on_all_rows(
-    target: AbstractTarget, places: Sequence[PyTree], deadline: Deadline | None
-) -> Descents:
-    """Where descents from these places end, one by one, those first that are lowest so far."""
-    found = [descent(target, tree.freeze(x), ITERATIONS[0], deadline=deadline) for x in places]
-    like = tree.freeze(places[0])
-    rows = [tree.freeze(unflattened(like, minimum.position)) for minimum in found]
-    return Descents(
-        jax.tree.map(lambda *x: np.stack(x), *rows),
-        np.array([minimum.potential for minimum in found]),
-        np.array([minimum.converged for minimum in found]),
-    )
 
 
 def _apart(

@@ -75,7 +75,9 @@ def tune(
     key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
     rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
-    programs = programs or Programs(num_chains)
+    programs = programs or Programs(num_chains, accuracy)
+    normals = 2.0 * generator(key_starts).standard_normal((num_chains, coordinates.dimension))
+    starts = on_device(normals, dtype)
     search = _Search(coordinates, points, deadline or Deadline.never())
     good = late = False
     for key_run in keys:
@@ -88,7 +90,7 @@ def tune(
         gradient = plan.build(posterior_in(posterior, moved), dtype)
         programs.begin(plan, gradient, moved, key_run)
         programs.wait_for_pilot(plan)
-        report = search.run(plan, gradient, key_run, num_chains=num_chains, progress=progress)
+        report = search.run(plan, gradient, key_run, starts, progress=progress)
         if report is not None and (good := search.ends_with(gradient, plan, report, accuracy, log)):
             break
         if late := search.is_late(log):
@@ -110,8 +112,7 @@ def tune(
         log.decide("batches", "none", doubt)
         return None
     programs.wait_for_sampling(search.best[-1])
-    tuned = _tuned(*search.best, log, key_starts, num_chains)
-    return dataclasses.replace(tuned, starts=at_modes(tuned.starts, tuned.coordinates, modes))
+    return _tuned(*search.best, starts, modes, log)
 
 
 @dataclasses.dataclass
@@ -122,13 +123,19 @@ class _Search:
     points: Float[np.ndarray, "points d"]  # u at which the noise is measured
     deadline: Deadline
     longest: float = LONGEST_STEP  # that may be tried
+    near: float = 1.0  # how far from the centre the chains begin, in units of the starts
     draws: int = PILOT_DRAWS  # of each chain
     pace: float = 0.0  # seconds a draw in the last run
     widest: float = 1.0  # sd of its draws
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
     def run(
-        self, plan: Plan, gradient: GradientEstimator, key: PRNGKeyArray, **settings: Any
+        self,
+        plan: Plan,
+        gradient: GradientEstimator,
+        key: PRNGKeyArray,
+        starts: Float[Array, "chains d"],
+        **settings: Any,
     ) -> BiasReport | None:
         """The report of a pilot; where it diverged none, and the next one is more careful."""
         began = time.perf_counter()
@@ -138,12 +145,14 @@ class _Search:
                 gradient,
                 self.coordinates,
                 key,
+                self.near * starts,
                 draws=self.draws,
                 max_seconds=RUN * self.deadline.left(),
                 **settings,
             )
         except DivergenceError:  # shorter steps, from nearer places
             self.longest, self.points = 0.25 * plan.step_size, 0.5 * self.points
+            self.near *= 0.5
             return None
         except TimeoutError:
             return None
@@ -223,19 +232,18 @@ def _tuned(
     coordinates: Coordinates,
     report: BiasReport,
     plan: Plan,
+    starts: Float[Array, "chains d"],
+    modes: Sequence[PyTree],
     log: DecisionLog,
-    key: PRNGKeyArray,
-    num_chains: int,
 ) -> Tuned:
-    """The kernel of the last pilot run that ended well, and dispersed starts."""
+    """The kernel of the last pilot run that ended well; its draws count if there is one mode."""
     h = float(report.coarse)
     log.decide("estimator", _plan_text(plan), _costs_text(plan))
     bound = f"bias at most {report.worst(coarse=True):.2g} sd, by steps {h:.3g} and {h / 2:.3g}"
     log.decide("sampler", f"NOGIN, step {h:.3g} in whitened coordinates", bound)
-    shape, dtype = (num_chains, coordinates.dimension), coordinates.basis.dtype
-    starts = on_device(2.0 * generator(key).standard_normal(shape), dtype)
     kernel, thin = nogin(gradient, h, FRICTION), relaxation(h)
-    return Tuned(kernel, coordinates, starts, report, thin, RELAXATIONS * thin)
+    begin, early = at_modes(starts, coordinates, modes), RELAXATIONS * thin
+    return Tuned(kernel, coordinates, begin, report, thin, early, piloted=not modes)
 
 
 def _plan_text(plan: Plan) -> str:

@@ -61,18 +61,19 @@ def sample_rounds(
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
     key_look, *keys = split_key(key, 1 + ROUNDS)
     count = max(DRAWS // num_chains, AT_LEAST)
-    while True:
-        rounds.draw(count, keys[len(rounds.parts)])
-        rounds.look(key_look)
-        count = rounds.more()
-        if kept.ends(len(rounds.parts), not count or len(rounds.parts) == ROUNDS):
-            break
+    if tuned.piloted:
+        rounds.parts.append(tuned.pilot)
+        count = rounds.wanted(key_look)
+    while not kept.ends(rounds.drawn, not count or rounds.drawn == ROUNDS):
+        rounds.draw(count, keys[rounds.drawn])
+        count = rounds.wanted(key_look)
     if tuned.doubt and not (rounds.good and not rounds.faults):
         rounds.faults, log.coarse = [tuned.doubt], False
     if not (rounds.good or rounds.faults or log.faults):
         rounds.faults.append(rounds.shortcoming())
     draws = f"{rounds.samples.num_draws} draws of each of {num_chains} chains"
-    log.decide("length", draws, f"{len(rounds.parts)} rounds, thinned by {tuned.thin}")
+    first = "the last pilot's and " if tuned.piloted else ""
+    log.decide("length", draws, f"{first}{rounds.drawn} rounds, thinned by {tuned.thin}")
     if not log.faults:  # else these follow from those
         log.faults.extend(rounds.faults)
     converged = rounds.good and not log.faults
@@ -96,6 +97,16 @@ class _Rounds:
     faults: list[str] = dataclasses.field(default_factory=list)
     late: bool = False  # the last round was cut
 
+    @property
+    def drawn(self) -> int:
+        """Rounds, but for the pilot's draws."""
+        return len(self.parts) - self.tuned.piloted
+
+    def wanted(self, key: PRNGKeyArray) -> int:
+        """How many draws of each chain there shall be in the next round, after a look."""
+        self.look(key)
+        return self.more()
+
     def draw(self, count: int, key: PRNGKeyArray) -> None:
         """One more round of so many draws of each chain, or as many as there is time for."""
         thin, positions, early = self.tuned.thin, self.tuned.starts, 0
@@ -104,7 +115,7 @@ class _Rounds:
         else:
             early = -(-self.tuned.burn_in // thin)  # draws that are left out
         with self.log.timing("sampling"):
-            name, seconds = f"round-{len(self.parts)}", self.deadline.left()
+            name, seconds = f"round-{self.drawn}", self.deadline.left()
             part = self._sample(name, positions, early + count, key, seconds)
             self.late = self.kept.made(name, part.num_draws)
             if self.late and not self.parts and part.num_draws < AT_LEAST:
@@ -203,7 +214,7 @@ class _Rounds:
         if self.r_hats[-1] > APART:
             component = str(table["r_hat"].idxmax())
             error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
-        if not self.late:
+        if not (self.late or self.deadline.over):
             return f"{error}, after as many draws as there is room for"
         mcse = float(np.nanmax(table[["mcse_mean", "mcse_sd"]].to_numpy()))
         times = max((mcse / self.accuracy) ** 2, 1.1)

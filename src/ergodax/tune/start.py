@@ -266,8 +266,7 @@ def descent(
 ) -> Minimum:
     """Minimise the potential from a frozen position by SciPy, with its Hessian if there is one.
 
-    The only program is the potential's with its gradient, which is soon compiled. For many descents
-    a compiled optimiser is the faster one.
+    The only program is the potential's with its gradient, which is soon compiled.
 
     Args:
         target: with data or without.
