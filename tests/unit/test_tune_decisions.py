@@ -1,5 +1,6 @@
 """The decision log of an inference: decisions, times, errors, verdict."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_chains_that_disagree_are_seen():
 def test_the_verdict_comes_first(converged):
     text = str(inference(error_table(samples()), converged=converged))
     assert text.startswith("converged: " if converged else "NOT converged: ")
-    for word in ("w[1]", "mcse_mean", "NUTS", "few examples", "0.05"):
+    for word in ("w[1]", "mcse", "NUTS", "few examples", "0.05"):
         assert word in text
 
 
@@ -110,3 +111,18 @@ def test_the_log_tells_decisions_in_order_and_adds_times():
     assert lines[1] == "sampler  NUTS (cheap)"
     assert lines[2].startswith("mode ")
     assert str(DecisionLog()) == ""
+
+
+def test_what_is_printed_fits_a_terminal_and_splits_no_number():
+    """With names of 20 letters; the DataFrame keeps the columns that the print draws together."""
+    draws = samples()
+    table = error_table(draws).set_axis(["a_column_of_20_letter", "v", "w"], axis=0)
+    log = DecisionLog()
+    log.decide("estimator", "ControlVariate, order 2", "evaluations: " + "ControlVariate 384, " * 9)
+    log.faults.append("the posterior is improper, " * 9)
+    lines = str(dataclasses.replace(inference(table), account=log)).splitlines()
+    assert max(map(len, lines)) <= 80
+    (row,) = (line.split() for line in lines if line.startswith("a_column"))
+    assert len(row) == 8
+    mcse = table[["mcse_mean", "mcse_sd"]].max(axis=1).iloc[0]
+    assert float(row[3]) == pytest.approx(mcse, rel=0.05)

@@ -6,6 +6,7 @@ compiles without holding Python's lock.
 
 import contextlib
 import gc
+import importlib
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -76,9 +77,9 @@ def small_algebra() -> Generator[None]:
     A descent's matrices are of ten rows or so. While XLA compiles, a second thread for them waits
     for a core, a thousand times as long as the work takes.
     """
-    import scipy.optimize  # noqa: F401  # so that its library is there to be told
     from threadpoolctl import threadpool_limits
 
+    importlib.import_module("scipy.optimize")  # so that its library is there to be told
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import textwrap
 import time
 from collections.abc import Generator
 from typing import Any
@@ -17,6 +18,9 @@ from ergodax.tune.whitening import Coordinates
 
 LARGEST_R_HAT = 1.02
 FEWEST = 4  # draws of a chain that a table needs
+WIDTH = 80  # of what is printed
+MOST_ROWS = 40  # likewise
+DIGITS = ".4g", ".4g", ".2g", ".2g", ".2g", ",.0f", ".3f"
 COLUMNS = (
     "mean", "sd", "mcse_mean", "mcse_sd", "bias_mean", "bias_sd", "error", "ess", "r_hat",
 )  # fmt: skip
@@ -60,11 +64,11 @@ class DecisionLog:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
 
     def __str__(self) -> str:
-        """A line for each decision, then the seconds."""
-        width = max((len(d.what) for d in self.decisions), default=0)
-        lines = [f"{d.what:<{width}}  {d.chosen} ({d.why})" for d in self.decisions]
+        """A paragraph for each decision, then the seconds."""
+        width = max((len(d.what) for d in self.decisions), default=0) + 2
+        lines = [_wrapped(f"{d.what:<{width}}{d.chosen} ({d.why})", width) for d in self.decisions]
         stages = ", ".join(f"{name} {value:.1f} s" for name, value in self.seconds.items())
-        return "\n".join([*lines, stages])
+        return "\n".join([*lines, _wrapped(stages)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +141,21 @@ class Inference:
         return f"NOT converged: {'; '.join(self.account.faults or what)}"
 
     def __str__(self) -> str:
-        """Verdict, table and decision log."""
-        table = self.table.to_string(float_format=lambda x: f"{x:.4g}", max_rows=40)
-        return f"{self.verdict()}\n\n{table}\n\n{self.account}"
+        """Verdict, table and decision log; of two errors, of mean and sd, the larger one."""
+        table, short = self.table, self.table[["mean", "sd"]].copy()
+        for name in ("mcse", "bias"):
+            short[name] = table[[f"{name}_mean", f"{name}_sd"]].max(axis=1)
+        short[["error", "ess", "r_hat"]] = table[["error", "ess", "r_hat"]]
+        formats = [lambda x, digits=digits: f"{x:{digits}}" for digits in DIGITS]
+        lines = short.to_string(formatters=formats, max_rows=MOST_ROWS)
+        return f"{_wrapped(self.verdict())}\n\n{lines}\n\n{self.account}"
+
+
+def _wrapped(text: str, indent: int = 0) -> str:
+    """The text in lines of a terminal's width, no word of it split."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def is_accurate(table: Any, accuracy: float) -> bool:

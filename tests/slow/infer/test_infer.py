@@ -87,7 +87,7 @@ def test_stochastic_gradients_agree_with_quadrature():
     assert lines[0] == "converged: every error is below 0.05 posterior sd"
     for word in ("start", "coordinates", "estimator", "sampler", "length"):
         assert any(line.startswith(word) for line in lines), word
-    assert {"mode", "scale", "tuning", "sampling"} <= set(result.account.seconds)
+    assert {"mode", "scale", "tuning", "diagnostics"} <= set(result.account.seconds)
 
 
 def gaussian(d=3):

@@ -53,7 +53,8 @@ def test_directions_that_share_a_factor(wide):
     wide(1_000)
     result = ex.infer(target, jnp.zeros(D), key=jax.random.key(1), progress=False)
     table = result.table
-    assert result.converged and "a diagonal and the sharpest" in str(result), str(result)
+    assert result.converged, str(result)
+    assert any("a diagonal and the sharpest" in d.chosen for d in result.account.decisions)
     means = np.abs(table["mean"] - mean) / (table["sd"] * (table["mcse_mean"] + table["bias_mean"]))
     sds = np.abs(table["sd"] - sd) / (table["sd"] * (table["mcse_sd"] + table["bias_sd"]))
     assert max(means.max(), sds.max()) < ERRORS
@@ -65,5 +66,5 @@ def test_a_diagonal_alone_does_not_do(wide):
     target, *_ = regression()
     wide(0)
     result = ex.infer(target, jnp.zeros(D), key=jax.random.key(1), progress=False, max_seconds=10.0)
-    assert "diagonal of the Fisher information" in str(result)
+    assert any("diagonal of the Fisher" in d.chosen for d in result.account.decisions)
     assert any(d.what == "batches" and d.chosen == "none" for d in result.account.decisions)
