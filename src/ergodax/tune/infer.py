@@ -268,16 +268,15 @@ class _Inferring:
         start, chains = self.start, self.settings.num_chains
         if self.posterior is None or not start.typical or self.log.faults:
             return [self._nuts]
-        engines = [self._batches] if start.smooth else []
         small = start.coordinates.dimension <= LARGEST_SECOND_ORDER and not self.modes
         seconds = warm_up_seconds(self.target, start.coordinates, chains)
-        few_rows = start.virial > FEW_ROWS
-        if small and (few_rows or seconds > TUNING * self.deadline.left()):
-            engines.insert(0 if few_rows else 1, self._surrogate)
-        return [*engines, self._nuts]
+        late, few_rows = seconds > TUNING * self.deadline.left(), start.virial > FEW_ROWS
+        exact = [self._surrogate] if small and (late or few_rows) else []
+        batches = [lambda: self._batches(bool(exact) or not late)] if start.smooth else []
+        return [*exact, *batches, self._nuts] if few_rows else [*batches, *exact, self._nuts]
 
-    def _batches(self) -> Tuned | None:
-        """NOGIN."""
+    def _batches(self, alternative: bool) -> Tuned | None:
+        """NOGIN; with an alternative it must not be in doubt."""
         assert self.posterior is not None
         return tune(
             self.posterior,
@@ -290,6 +289,7 @@ class _Inferring:
             deadline=self.deadline.share(PILOTS),
             progress=self.settings.progress,
             programs=self.programs,
+            alternative=alternative,
         )
 
     def _surrogate(self) -> Tuned | None:

@@ -36,6 +36,8 @@ WHITENED = 0.75, 1.33  # sds of pilot draws between which coordinates need no co
 ATTEMPTS = 6
 RUN = 0.6  # of the time for all pilots, that one may take
 LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
+LONGER = 2.0, 16.0  # times as many draws, where it may be the noise of the measurement
+SLOWLY = 1.3  # times the error of a draw before: more than the noise of an estimated error
 SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
 
@@ -52,6 +54,7 @@ def tune(
     deadline: Deadline | None = None,
     progress: bool = True,
     programs: Programs | None = None,
+    alternative: bool = False,
 ) -> Tuned | None:
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
@@ -67,6 +70,7 @@ def tune(
         deadline: at which a pilot is cut; after the first none is begun that would not end.
         progress: show bars.
         programs: that are being compiled, if a guess has been made.
+        alternative: whether an exact sampler is near at hand, so that doubt is enough to end.
 
     Returns:
         None where no batch serves: every one is too noisy, the chains diverge, leave the support or
@@ -95,6 +99,12 @@ def tune(
             break
         if late := search.is_late(log):
             break
+        if alternative and search.is_heavy:
+            why = (
+                "the error of the bias falls more slowly than noise does, as where few rows decide"
+            )
+            log.decide("batches", "none", why)
+            return None
         if search.is_lost:
             log.decide("batches", "none", "their draws have nothing of the normal law at the mode")
             return None
@@ -127,6 +137,8 @@ class _Search:
     draws: int = PILOT_DRAWS  # of each chain
     pace: float = 0.0  # seconds a draw in the last run
     widest: float = 1.0  # sd of its draws
+    error: float = np.inf  # of the bias measured by one draw, if it was noise
+    is_heavy: bool = False  # it was more than that in the run before: outliers come in later
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
     def run(
@@ -156,7 +168,7 @@ class _Search:
             return None
         except TimeoutError:
             return None
-        self.pace = (time.perf_counter() - began) / self.draws
+        self.pace = (time.perf_counter() - began) / report.samples.num_draws
         return report
 
     @property
@@ -188,19 +200,25 @@ class _Search:
         log.decide("pilot", _plan_text(plan), figures)
         self.best = gradient, self.coordinates, report, plan
         if not (WHITENED[0] < sds.min() and sds.max() < WHITENED[1]):
-            self.coordinates = draws_coordinates(self.coordinates, draws)
+            self.coordinates, self.error = draws_coordinates(self.coordinates, draws), np.inf
             # Some of the draws: places at which the noise will be measured again.
             every = max(1, len(draws) // POINTS)
             self.points = _whitened_draws(self.coordinates, report)[::every][:POINTS]
         elif bound < 0.5 * accuracy:
             return True
-        elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:
-            self.draws *= 4
+        elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:  # it may be noise alone
+            self.take_more(report.samples.num_draws, bound, accuracy)
         else:
             # The bias is of second order, so this step's is predicted to be within the limit.
             share = np.sqrt(0.35 * accuracy / bound)
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
+
+    def take_more(self, made: int, bound: float, accuracy: float) -> None:
+        """As many draws as bring the bound down if it is the noise of so many; is it that?"""
+        error = bound * made**0.5
+        self.is_heavy, self.error = error > SLOWLY * self.error, error
+        self.draws = int(made * np.clip(1.2 * (2.0 * bound / accuracy) ** 2, *LONGER))
 
 
 def _planned(

@@ -12,15 +12,26 @@ from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.budget import Deadline
-from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table, is_accurate
+from ergodax.tune.decisions import (
+    LARGEST_R_HAT,
+    DecisionLog,
+    Inference,
+    Tuned,
+    error_table,
+    is_accurate,
+)
 from ergodax.tune.doubts import stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
+from ergodax.tune.start import seconds_of_gradient
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 DRAWS = 1_000  # of the first round, all chains together
 AT_LEAST = 500  # of each chain
+FALSE_ALARM = 0.01  # that the largest R-hat of a first round is above the limit though all is well
+MARGIN = 1.3  # of draws over those that are needed if they are independent
+PROGRAM = 2.0  # seconds in which a round's program is compiled
 LEAST = 0.1  # of the draws so far, that a round has at least
 NUMBERS = 2**28  # that the draws may have, all chains together
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
@@ -60,7 +71,7 @@ def sample_rounds(
     """
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
     key_look, *keys = split_key(key, 1 + ROUNDS)
-    count = max(DRAWS // num_chains, AT_LEAST)
+    count = _first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
         rounds.parts.append(tuned.pilot)
         count = rounds.wanted(key_look)
@@ -78,6 +89,24 @@ def sample_rounds(
         log.faults.extend(rounds.faults)
     converged = rounds.good and not log.faults
     return Inference(rounds.samples, rounds.table, accuracy, converged, log, tuned)
+
+
+def _first_round(target: AbstractTarget, tuned: Tuned, accuracy: float, num_chains: int) -> int:
+    """Draws of each chain: fewer where each costs much, but enough if they are independent.
+
+    R-hat of half chains that agree is 1 + (x / (2 chains - 1) - 1) / draws, x chi squared. As many
+    draws cost nothing as take no longer than a second round's program does to compile.
+    """
+    from scipy.special import chdtri
+
+    usual = max(DRAWS // num_chains, AT_LEAST)
+    if tuned.bias is not None:
+        return usual
+    seconds = num_chains * seconds_of_gradient(target, tuned.coordinates.centre)
+    free = 2 * num_chains - 1
+    largest = chdtri(free, FALSE_ALARM / (2 * tuned.coordinates.dimension)) / free
+    needed = max((largest - 1.0) / (LARGEST_R_HAT - 1.0), MARGIN / (accuracy**2 * num_chains))
+    return int(np.clip(PROGRAM / seconds, min(needed, usual), usual))
 
 
 @dataclasses.dataclass
