@@ -1,13 +1,18 @@
 """How many draws an inference begins with, and when it gives up a pilot."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ergodax as ex
 from ergodax.stats.estimators import scale_reduction
 from ergodax.tune import rounds
 from ergodax.tune.budget import Deadline
-from ergodax.tune.decisions import LARGEST_R_HAT, Tuned
+from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Tuned, differ, error_table
+from ergodax.tune.doubts import narrowness
+from ergodax.tune.kept import Kept
+from ergodax.tune.nuts import Nuts
 from ergodax.tune.pilot import SLOWLY, _Search
 from ergodax.tune.whitening import Coordinates
 
@@ -49,3 +54,75 @@ def test_an_error_that_does_not_fall_as_noise_does_is_noticed():
         noise = 0.08 * (500 / search.draws) ** 0.5
         search.take_more(search.draws, factor * SLOWLY * noise, 0.05)
         assert search.is_heavy == heavy
+
+
+def funnel(z):
+    """v of N(0, 1), and eight of N(0, exp(2 v))."""
+    v, x = z[0], z[1:]
+    return 0.5 * v**2 + 8.0 * v + 0.5 * jnp.sum(x**2) * jnp.exp(-2.0 * v)
+
+
+@pytest.mark.slow
+def test_where_a_step_is_unstable_shorter_ones_look():
+    """The neck of a funnel, where trajectories turn back without a divergence."""
+    target, begin, key = ex.Target(funnel), jnp.zeros(9), jax.random.key(2)
+    coordinates = Coordinates(begin, jnp.eye(9))
+    tuned = Tuned(Nuts(target, jnp.float32(0.2)), coordinates, jnp.zeros((CHAINS, 9)), None, 1, 50)
+    kept = Kept(None, target, begin, key, np.inf)
+    settings = {"accuracy": 0.1, "num_chains": CHAINS, "deadline": Deadline.never()}
+    result = rounds.sample_rounds(
+        target, tuned, key, DecisionLog(), progress=False, kept=kept, **settings
+    )
+    assert any(d.what == "shorter step" for d in result.account.decisions), str(result)
+    row = result.table.iloc[0]
+    assert abs(row["sd"] - 1.0) < 5.0 * row["mcse_sd"] or not result.converged, str(result)
+
+
+@pytest.mark.parametrize("unstable", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+def test_what_shorter_steps_find_is_compared_with_what_was_found(monkeypatch, scale, unstable):
+    rng = np.random.default_rng(1)
+    parts = [
+        ex.Samples(sd * rng.normal(size=(CHAINS, 500, D)), None, None) for sd in (1.0, scale, scale)
+    ]
+    run = rounds._Rounds(
+        TARGET, TUNED, DecisionLog(), 0.05, CHAINS, Deadline.never(), progress=False,
+        kept=Kept(None, TARGET, jnp.zeros(D), jax.random.key(0), 1.0), parts=list(parts), before=1,
+    )  # fmt: skip
+    monkeypatch.setattr(rounds._Rounds, "look", lambda self, key: None)
+    run._compare(jax.random.key(0), unstable)
+    assert len(run.parts) == (3 if scale == 1.0 else 2)
+    assert bool(run.faults) == (unstable and scale != 1.0)
+
+
+def test_a_density_as_narrow_everywhere_needs_no_shorter_step():
+    draws = np.random.default_rng(0).normal(size=(CHAINS, 200, D)).astype(np.float32)
+    norms = np.linalg.norm(draws, axis=-1)
+    top, usual = narrowness(TARGET, COORDINATES, draws, norms, key=jax.random.key(0))
+    assert top == pytest.approx(1.0, rel=0.01) and usual == pytest.approx(1.0, rel=0.01)
+
+
+def test_the_narrowest_place_is_found_and_its_curvature_is_right():
+    """Of the funnel: exp(-2 v) in eight directions, where x is as large as there."""
+    rng = np.random.default_rng(0)
+    v = rng.normal(size=(CHAINS, 200))
+    x = rng.normal(size=(CHAINS, 200, 8)) * np.exp(v)[..., None]
+    draws = np.concatenate([v[..., None], x], axis=-1).astype(np.float32)
+    gradients = jax.vmap(jax.vmap(jax.grad(funnel)))(draws)
+    norms = np.linalg.norm(gradients, axis=-1)
+    coordinates = Coordinates(jnp.zeros(9), jnp.eye(9))
+    top, usual = narrowness(ex.Target(funnel), coordinates, draws, norms, key=jax.random.key(0))
+    assert top > np.exp(-2.0 * v.min()) and usual < 0.05 * top
+
+
+def test_tables_differ_only_by_more_than_chance_and_accuracy():
+    rng = np.random.default_rng(3)
+
+    def table(shift=0.0, scale=1.0):
+        draws = scale * rng.normal(size=(CHAINS, 1_000, 5)) + shift
+        return error_table(ex.Samples(draws, None, None))
+
+    first = table()
+    assert not differ(first, table(), 0.05)
+    assert differ(first, table(shift=0.2), 0.05) and not differ(first, table(shift=0.2), 0.3)
+    assert differ(first, table(scale=1.2), 0.05) and not differ(first, table(scale=1.2), 0.3)

@@ -17,6 +17,7 @@ from ergodax.stats.estimators import standard_error
 from ergodax.tune.whitening import Coordinates
 
 LARGEST_R_HAT = 1.02
+FALSE_ALARM = 1e-3  # that two tables differ which are of one law
 FEWEST = 4  # draws of a chain that a table needs
 WIDTH = 80  # of what is printed
 MOST_ROWS = 40  # likewise
@@ -161,6 +162,26 @@ def _wrapped(text: str, indent: int = 0) -> str:
 def is_accurate(table: Any, accuracy: float) -> bool:
     """Whether every error of a table is below `accuracy`, and the chains agree."""
     return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
+
+
+def differ(first: Any, second: Any, accuracy: float) -> bool:
+    """Whether means or sds of two tables differ by more than `accuracy` and than chance explains.
+
+    Args:
+        first: of independent draws of the same components, without bias, as `second`.
+        second: whose sds are the units.
+        accuracy: differences below it do no harm.
+    """
+    from scipy.special import ndtri
+
+    scale = second["sd"].to_numpy()
+    many = -ndtri(FALSE_ALARM / (4 * len(scale)))
+    for what in ("mean", "sd"):
+        gap = np.abs((first[what] - second[what]).to_numpy()) / scale
+        errors = [table[f"mcse_{what}"] * table["sd"] / scale for table in (first, second)]
+        if (gap > np.maximum(accuracy, many * np.hypot(*errors).to_numpy())).any():
+            return True
+    return False
 
 
 def error_table(samples: Samples, bias: Any = None) -> Any:

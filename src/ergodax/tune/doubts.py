@@ -19,6 +19,9 @@ FEWEST = 16  # draws that all rows look at
 TOTAL = 200  # draws times dimensions: five standard deviations of a normal law's are 0.5 then
 DISAGREES = 0.5
 PROBES = 8  # pairs of places around a draw
+# Of the curvature at draws:
+PLACES, PRODUCTS = 8, 3
+ASIDE = 0.01  # posterior sds
 # Of the look along rays:
 FAR = 1e2, 1e4  # lengths
 PLATEAU = 30.0  # in potential above the mode, below which chains come to it
@@ -112,6 +115,52 @@ def stops_near(
         for sign in (1.0, -1.0)
     ]
     return not all(np.isfinite(_potential(target, centre, coordinates.flat_at(u))) for u in around)
+
+
+def narrowness(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    draws: PyTree,
+    gradient_norms: Float[np.ndarray, "chains draws"],
+    *,
+    key: PRNGKeyArray,
+) -> tuple[float, float]:
+    """The curvature of the potential at its largest, and as it mostly is, over the draws.
+
+    A leapfrog of step h is unstable where h^2 times the curvature is above 4, so trajectories turn
+    back from there, and neither R-hat nor a divergence tells. The curvature is that of the
+    direction which a few multiplications of the gradient by the Hessian lead to, by differences.
+
+    Args:
+        target: with data or without.
+        coordinates: whitened.
+        draws: positions with leading axes chains and draws.
+        gradient_norms: of the draws in the coordinates; where they are largest is looked first.
+        key: for the others that are looked at.
+    """
+    norms = np.ravel(gradient_norms)
+    steepest = np.argsort(-norms)[:PLACES]
+    usual = generator(key).choice(norms.size, min(PLACES, norms.size), replace=False)
+    which = np.concatenate([steepest, usual])
+    rows = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[2:]))[which], tree.freeze(draws))
+    centre = coordinates.centre
+
+    def gradient(u: np.ndarray) -> np.ndarray:
+        position = tree.freeze(unflattened(centre, coordinates.flat_at(u)))
+        return coordinates.pulled_back(flattened(potential_and_gradient(target, position)[1]))
+
+    def curvature(u: np.ndarray) -> float:
+        here, largest = gradient(u), 0.0
+        direction = here
+        for _ in range(PRODUCTS):
+            direction = direction / max(np.linalg.norm(direction), np.finfo(float).tiny)
+            direction = (gradient(u + ASIDE * direction) - here) / ASIDE
+            largest = float(np.linalg.norm(direction))
+        return largest
+
+    found = [curvature(np.asarray(u, np.float64)) for u in coordinates.of_rows(rows)]
+    finite = np.nan_to_num(found, nan=0.0, posinf=0.0)  # beside an edge
+    return float(finite[: len(steepest)].max()), float(np.median(finite[len(steepest) :]))
 
 
 def improper_direction(

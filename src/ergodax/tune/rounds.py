@@ -17,10 +17,11 @@ from ergodax.tune.decisions import (
     DecisionLog,
     Inference,
     Tuned,
+    differ,
     error_table,
     is_accurate,
 )
-from ergodax.tune.doubts import stops_near
+from ergodax.tune.doubts import narrowness, stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
@@ -37,6 +38,13 @@ NUMBERS = 2**28  # that the draws may have, all chains together
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 FEWEST = 8  # draws of a chain that tell anything
 GRACE = 2.0  # seconds for the first draws where the time is up already
+# A step h is too long where h^2 times the curvature is so large, and so many times the usual one.
+UNSTABLE, NARROW = 2.0, 4.0
+LESS, SHORTENED = 0.25, 3  # times the step, at most so many times
+NECK = (
+    "draws may be missing where the density narrows, as that of effects does where their variance "
+    "is small; try standardised effects in place of effects (non-centred)"
+)
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
 APART, FALLS = 1.2, 0.5
 
@@ -88,7 +96,7 @@ def sample_rounds(
     if not log.faults:  # else these follow from those
         log.faults.extend(rounds.faults)
     converged = rounds.good and not log.faults
-    return Inference(rounds.samples, rounds.table, accuracy, converged, log, tuned)
+    return Inference(rounds.samples, rounds.table, accuracy, converged, log, rounds.tuned)
 
 
 def _first_round(target: AbstractTarget, tuned: Tuned, accuracy: float, num_chains: int) -> int:
@@ -122,19 +130,61 @@ class _Rounds:
     progress: bool
     kept: Kept
     parts: list[Samples] = dataclasses.field(default_factory=list)
+    drawn: int = 0  # rounds; the pilot's draws are none
     r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
     faults: list[str] = dataclasses.field(default_factory=list)
     late: bool = False  # the last round was cut
-
-    @property
-    def drawn(self) -> int:
-        """Rounds, but for the pilot's draws."""
-        return len(self.parts) - self.tuned.piloted
+    shortened: int = 0  # times the step was
+    before: int = 0  # parts that had been drawn then
+    compared: bool = False  # their draws, with those of the shorter steps
 
     def wanted(self, key: PRNGKeyArray) -> int:
         """How many draws of each chain there shall be in the next round, after a look."""
         self.look(key)
-        return self.more()
+        return self.more() or self._deeper(key)
+
+    def _deeper(self, key: PRNGKeyArray) -> int:
+        """How many with a shorter step, where draws lie up to where this one is unstable.
+
+        What the shorter steps find is compared with what was found before. Where they agree, all
+        draws count. Where they do not, the earlier ones are left out, and if the last step is still
+        unstable somewhere, no draws are to be trusted.
+        """
+        kernel = self.tuned.kernel
+        if self.faults or not (self.good and isinstance(kernel, Nuts)) or self.compared:
+            return 0
+        norms = self.parts[-1].info.gradient_norm
+        draws, coordinates = self.parts[-1].position, self.tuned.coordinates
+        top, usual = narrowness(self.target, coordinates, draws, norms, key=key)
+        h = float(kernel.step_size)
+        unstable = h**2 * top > UNSTABLE and top > NARROW * usual
+        if unstable and self.shortened < SHORTENED and not self.deadline.over:
+            why = f"where the density narrows a step of {h:.3g} is unstable"
+            self.log.decide("shorter step", f"{LESS * h:.3g}", why)
+            less = dataclasses.replace(kernel, step_size=LESS * kernel.step_size)
+            self.tuned = dataclasses.replace(self.tuned, kernel=less)
+            if not self.shortened:
+                self.before = len(self.parts)
+            self.shortened += 1
+            return AT_LEAST
+        if unstable and (self.late or not self.shortened):
+            self.faults.append(f"{NECK}; there was no time for shorter steps")
+        elif self.shortened:
+            self._compare(key, unstable)
+            return self.more()
+        return 0
+
+    def _compare(self, key: PRNGKeyArray, unstable: bool) -> None:
+        """What the shorter steps found, with what was found before."""
+        self.compared = True
+        first, then = (_joined(x) for x in (self.parts[: self.before], self.parts[self.before :]))
+        if not differ(error_table(first), error_table(then), self.accuracy):
+            return
+        self.log.decide("draws", "those of the shorter steps", "they have led farther")
+        self.parts, self.r_hats = self.parts[self.before :], []
+        self.look(key)
+        if unstable:
+            self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
 
     def draw(self, count: int, key: PRNGKeyArray) -> None:
         """One more round of so many draws of each chain, or as many as there is time for."""
@@ -155,6 +205,7 @@ class _Rounds:
                 self.kept.made(name + MORE, rest.num_draws)
                 part = _joined([part, rest])
         self.parts.append(part.without(min(early, max(0, part.num_draws - FEWEST))))
+        self.drawn += 1
 
     def _sample(
         self, name: str, positions: PyTree, draws: int, key: PRNGKeyArray, seconds: float
