@@ -135,7 +135,10 @@ class Inference:
 
 def is_accurate(table: Any, accuracy: float) -> bool:
     """Whether every error of a table is below `accuracy`, and the chains agree."""
-    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
+    return bool(
+        (table["error"] < accuracy).all()
+        and (table["r_hat"] < LARGEST_R_HAT)[table["sd"] != 0].all()
+    )
 
 
 def error_table(samples: Samples, bias: Any = None) -> Any:
@@ -174,6 +177,8 @@ def error_table(samples: Samples, bias: Any = None) -> Any:
         table["mcse_mean"] + table["bias_mean"], table["mcse_sd"] + table["bias_sd"]
     )
     table["ess"], table["r_hat"] = summary["ess"], summary["r_hat"]
+    if (scale > 0).any():  # a constraint fixes the others, such as the zeros of a Cholesky factor
+        table.loc[scale == 0, table.columns.drop(["mean", "ess", "r_hat"])] = 0.0
     return table
 
 

@@ -19,6 +19,7 @@ from ergodax.gradient.batches import check_resident
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
+from ergodax.target.constrained import unconstrained
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, double_precision, in_background
 from ergodax.tune.budget import Deadline
@@ -117,6 +118,7 @@ def infer(
     key, deadline = check_key(key), Deadline.after(max_seconds)
     with kept_programs(), contextlib.ExitStack() as stack:
         check_start(target, init)
+        target, init = unconstrained(target, init)
         arguments = {"accuracy": accuracy, "num_chains": num_chains}
         kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
         stack.callback(kept.close)
@@ -349,10 +351,11 @@ class _Inferring:
     def _doubt(self, result: Inference) -> str:
         """Of draws by batches, which all rows can look at."""
         assert isinstance(self.target, Posterior)
-        samples = result.samples
+        samples, draws = result.samples, result.samples.position
+        constrain = getattr(self.target, "constrain", None)
         return doubt_of_draws(
             self.target,
-            samples.position,
+            draws if constrain is None else constrain.inverse(draws),
             samples.info.potential,
             key=self.key_surrogate,
             modes=self.modes,

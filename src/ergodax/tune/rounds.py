@@ -1,6 +1,7 @@
 """Draws in rounds until the errors are small enough, the time is up, or more would not help."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.target.base import AbstractTarget
@@ -17,6 +19,7 @@ from ergodax.tune.doubts import stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
+from ergodax.tune.whitening import as_given
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 DRAWS = 1_000  # of the first round, all chains together
@@ -96,6 +99,14 @@ class _Rounds:
     faults: list[str] = dataclasses.field(default_factory=list)
     late: bool = False  # the last round was cut
 
+    @functools.cached_property
+    def bias(self) -> BiasReport | None:
+        """Of what the user sees."""
+        constrain = getattr(self.target, "constrain", None)
+        if self.tuned.bias is None or constrain is None:
+            return self.tuned.bias
+        return self.tuned.bias.of(lambda draws: jax.tree.map(np.asarray, constrain(draws)))
+
     def draw(self, count: int, key: PRNGKeyArray) -> None:
         """One more round of so many draws of each chain, or as many as there is time for."""
         thin, positions, early = self.tuned.thin, self.tuned.starts, 0
@@ -127,7 +138,7 @@ class _Rounds:
             key=key,
             num_chains=self.num_chains,
             thin=self.tuned.thin,
-            collect=self.tuned.coordinates.position,
+            collect=as_given(self.target, self.tuned.coordinates),
             progress=self.progress,
             max_seconds=seconds,
             checkpoint=checkpoint,
@@ -137,7 +148,7 @@ class _Rounds:
         """Measure the errors, and note what more draws would not mend."""
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
-            self.table = error_table(self.samples, self.tuned.bias)
+            self.table = error_table(self.samples, self.bias)
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []
