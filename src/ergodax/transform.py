@@ -88,7 +88,7 @@ class Interval(Transform):
             return "must be positive"
         return f"must lie between {self.lower:g} and {self.upper:g}"
 
-    def _ends(self, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _ends(self, dtype: Any) -> tuple[Any, Any]:
         """The numbers of a type next to the bounds, without those below its normal range."""
         low, high = np.asarray([self.lower, self.upper], dtype)
         tiny, most = jnp.finfo(dtype).tiny, jnp.finfo(dtype).max
@@ -127,7 +127,7 @@ class Simplex(Transform):
 
     @staticmethod
     def _logarithm(y: Array) -> Array:
-        """log x. Column j of V is 1 / sqrt(j (j + 1)) in rows 1 to j, -j times that in row j + 1."""
+        """log x; column j of V is 1 / sqrt(j (j + 1)) in rows 1..j, -j times that in row j + 1."""
         numbers, roots = _helmert(y)
         part = y / roots
         none = jnp.zeros_like(y[..., :1])
@@ -285,7 +285,7 @@ class Constraints:
         for wanted in self.names:
             if not any(_is_part(leaf, wanted) for leaf in found):
                 raise ValueError(
-                    f"constraints has {wanted!r}, but {name} has {sorted(found)}. Name one of these."
+                    f"constraints has {wanted!r}, but {name} has {sorted(found)}. Take one of them."
                 )
 
         def held(path: tuple[Any, ...], leaf: Any) -> Any:

@@ -103,6 +103,21 @@ def thaw(tree: PyTree) -> PyTree:
     return jax.tree.map(given, tree, is_leaf=lambda x: isinstance(x, Static | Unconstrained))
 
 
+def bare(tree: PyTree) -> PyTree:
+    """A position as the samplers hold it, in the user's structure: constraints are taken off."""
+    return jax.tree.map(
+        lambda x: x.value if isinstance(x, Unconstrained) else x,
+        tree,
+        is_leaf=lambda x: isinstance(x, Unconstrained),
+    )
+
+
+def matched(values: PyTree, like: PyTree) -> PyTree:
+    """Values that a user gave for each leaf of a position, in its structure and dtypes."""
+    cast = jax.tree.map(lambda v, y: v.astype(y.dtype), bare(values), bare(like))
+    return jax.tree.structure(like).unflatten(jax.tree.leaves(cast))
+
+
 def is_traced(x: Any) -> bool:
     """Whether x is known only to a running transformation, so that its value can't be checked."""
     return isinstance(x, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]

@@ -63,7 +63,7 @@ class AbstractTarget(eqx.Module):
         except (TypeError, ValueError, LookupError) as error:
             if getattr(error, "ergodax", False):
                 raise
-            shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", position)
+            shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree.bare(position))
             raise ValueError(
                 f"the target can't be evaluated at this position, whose leaves are {shapes}: "
                 f"{str(error).splitlines()[0]} Check the position's shapes against the data's."

@@ -85,7 +85,7 @@ def unconstrained(target: AbstractTarget, position: PyTree) -> tuple[AbstractTar
     if not any(map(is_held, jax.tree.leaves(frozen, is_leaf=is_held))):
         return target, position
     constrain = Constrain(jax.tree.structure(frozen))
-    numbers = jax.tree.map(lambda x: x.value if is_held(x) else x, frozen, is_leaf=is_held)
+    numbers = tree.bare(frozen)
     if isinstance(target, Posterior):
         return UnconstrainedPosterior(target, constrain), tree.thaw(numbers)
     return UnconstrainedTarget(target, constrain), tree.thaw(numbers)
