@@ -1,7 +1,7 @@
 """Constraints: maps and Jacobians against differentiation, volumes and exact draws.
 
-The draws' means lie within six standard errors of what quadrature of the density gives (a false alarm
-of 2e-9 a component), and those of the density without its Jacobian do not.
+The draws' means lie within six standard errors of what quadrature of the density gives (a false
+alarm of 2e-9 a component), and those of the density without its Jacobian do not.
 """
 
 import itertools
@@ -176,6 +176,4 @@ def test_the_jacobian_of_a_posterior_is_that_of_one_prior():
     pairs = jnp.asarray(list(itertools.combinations(range(4), 2)))
     batches = jax.vmap(lambda rows: posterior.potential_on(held, x[rows]))(pairs)
     np.testing.assert_allclose(-jnp.mean(batches), whole, rtol=1e-10)
-    np.testing.assert_allclose(
-        jax.grad(posterior.prior)(held)["rate"].value, 1.0 - 0.8, rtol=1e-10
-    )
+    np.testing.assert_allclose(jax.grad(posterior.prior)(held)["rate"].value, 1.0 - 0.8, rtol=1e-10)

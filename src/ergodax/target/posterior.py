@@ -12,7 +12,7 @@ from ergodax import tree
 from ergodax.data.arrays import as_data, needs_memory, num_rows
 from ergodax.data.source import Source, stacked
 from ergodax.target.base import AbstractTarget
-from ergodax.transform import Constraints, as_constraints, log_jacobian
+from ergodax.transform import as_constraints, log_jacobian
 
 
 class Posterior(AbstractTarget):
@@ -52,7 +52,7 @@ class Posterior(AbstractTarget):
     log_likelihood: Callable[[PyTree, PyTree], Any]
     data: PyTree
     batched: bool = eqx.field(static=True)
-    constraints: Constraints | None = eqx.field(static=True)
+    constraints: Any = eqx.field(static=True)  # with a `freeze`, or None
 
     def __init__(
         self,
