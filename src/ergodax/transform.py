@@ -230,7 +230,7 @@ ordered = Ordered()
 correlation = Correlation()
 
 
-def interval(lower: float | int = -math.inf, upper: float | int = math.inf) -> Interval:
+def interval(lower: Any = -math.inf, upper: Any = math.inf) -> Interval:
     """Numbers between two bounds, of which one may be infinite.
 
     x = a + (b - a) / (1 + e^-y), x = a + e^y or x = b - e^y.
