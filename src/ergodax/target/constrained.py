@@ -79,7 +79,24 @@ class UnconstrainedPosterior(Posterior):
 def unconstrained(target: AbstractTarget, position: PyTree) -> tuple[AbstractTarget, PyTree]:
     """The target of unconstrained numbers, and a position of them in the user's structure.
 
-    Both are as they were where the target has no constraints.
+    Args:
+        target: with data or without.
+        position: of constrained values.
+
+    Returns:
+        Both as they were where the target has no constraints; else a target that has `constrain`,
+        a function of positions and draws, which has an `inverse`.
+
+    Raises:
+        TypeError: a leaf that is not floating point.
+        ValueError: a position that violates the constraints.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> gamma = ex.Target(lambda p: p["x"], constraints={"x": ex.transform.positive})
+        >>> free, start = ex.target.unconstrained(gamma, {"x": 1.0})
+        >>> float(start["x"]), float(free.potential(start))
+        (0.0, 1.0)
     """
     frozen = target.freeze(position)
     if not any(map(is_held, jax.tree.leaves(frozen, is_leaf=is_held))):
