@@ -34,7 +34,13 @@ class Arguments(eqx.Module):
 
 
 class Places:
-    """Where each argument of a model is held; told apart by identity, as arrays have no hash."""
+    """Where each argument of a model is held; told apart by identity, as arrays have no hash.
+
+    Args:
+        kinds: of each leaf of (args, kwargs): "data", "array" or "fixed".
+        fixed: the leaves that are part of every program.
+        structure: of (args, kwargs).
+    """
 
     def __init__(self, kinds: list[str], fixed: list[Any], structure: Any) -> None:
         self.kinds, self.fixed, self.structure = kinds, fixed, structure

@@ -64,7 +64,12 @@ class UnconstrainedTarget(AbstractTarget):
 
 
 class UnconstrainedPosterior(Posterior):
-    """A posterior as a function of unconstrained numbers."""
+    """A posterior as a function of unconstrained numbers.
+
+    Args:
+        posterior: of constrained values.
+        constrain: the map from the numbers to these.
+    """
 
     constrain: Constrain
 
