@@ -52,7 +52,7 @@ class Posterior(AbstractTarget):
     log_likelihood: Callable[[PyTree, PyTree], Any]
     data: PyTree
     batched: bool = eqx.field(static=True)
-    constraints: Any = eqx.field(static=True)  # with a `freeze`, or None
+    constraints: Any = eqx.field(static=True, repr=False)  # with a `freeze`, or None
 
     def __init__(
         self,

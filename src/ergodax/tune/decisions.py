@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,18 +135,16 @@ class Inference:
 
 def is_accurate(table: Any, accuracy: float) -> bool:
     """Whether every error of a table is below `accuracy`, and the chains agree."""
-    return bool(
-        (table["error"] < accuracy).all()
-        and (table["r_hat"] < LARGEST_R_HAT)[table["sd"] != 0].all()
-    )
+    return bool((table["error"] < accuracy).all() and (table["r_hat"] < LARGEST_R_HAT).all())
 
 
-def error_table(samples: Samples, bias: Any = None) -> Any:
+def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -> Any:
     """The errors of every component, in posterior standard deviations.
 
     Args:
         samples: draws.
         bias: a `BiasReport` of the setting that made the draws, or None for an exact sampler.
+        fixed: components that a constraint fixes, such as the zeros of a Cholesky factor.
 
     Returns:
         The DataFrame described in `Inference`.
@@ -177,8 +175,8 @@ def error_table(samples: Samples, bias: Any = None) -> Any:
         table["mcse_mean"] + table["bias_mean"], table["mcse_sd"] + table["bias_sd"]
     )
     table["ess"], table["r_hat"] = summary["ess"], summary["r_hat"]
-    if (scale > 0).any():  # a constraint fixes the others, such as the zeros of a Cholesky factor
-        table.loc[scale == 0, table.columns.drop(["mean", "ess", "r_hat"])] = 0.0
+    table.loc[list(fixed), table.columns.drop(["mean", "ess", "r_hat"])] = 0.0
+    table.loc[list(fixed), "r_hat"] = 1.0
     return table
 
 

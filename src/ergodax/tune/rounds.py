@@ -6,12 +6,15 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
+from ergodax.stats.draws import component_names
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table, is_accurate
@@ -107,6 +110,25 @@ class _Rounds:
             return self.tuned.bias
         return self.tuned.bias.of(lambda draws: jax.tree.map(np.asarray, constrain(draws)))
 
+    @functools.cached_property
+    def fixed(self) -> list[str]:
+        """The components that a constraint fixes: the same at any two places."""
+        constrain = getattr(self.target, "constrain", None)
+        if constrain is None:
+            return []
+        centre = tree.freeze(self.tuned.coordinates.centre)
+        here, there = (
+            tree.freeze(constrain(jax.tree.map(lambda x, y=y: jnp.full_like(x, y), centre)))
+            for y in (0.25, 1.0)
+        )
+        same = Samples(jax.tree.map(lambda a, b: (a == b)[None, None], here, there), None, None)
+        return [
+            component
+            for name, fixed in same.named().items()
+            for component, yes in zip(component_names(name, fixed), fixed.ravel(), strict=True)
+            if yes
+        ]
+
     def draw(self, count: int, key: PRNGKeyArray) -> None:
         """One more round of so many draws of each chain, or as many as there is time for."""
         thin, positions, early = self.tuned.thin, self.tuned.starts, 0
@@ -148,7 +170,7 @@ class _Rounds:
         """Measure the errors, and note what more draws would not mend."""
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
-            self.table = error_table(self.samples, self.bias)
+            self.table = error_table(self.samples, self.bias, self.fixed)
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []
