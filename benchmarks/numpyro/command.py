@@ -98,7 +98,8 @@ def compared(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> str:
             (mine, error), (other, theirs_error) = (_mean(look(x)) for x in pair)
             gap = np.abs(mine - other) / np.where(moves, np.hypot(error, theirs_error), np.inf)
             if gap.size and gap.max() > worst:
-                worst, where = float(gap.max()), f"{name}{list(np.argwhere(gap == gap.max())[0])}"
+                place = np.argwhere(gap == gap.max())[0].tolist()
+                worst, where = float(gap.max()), f"{name}{place or ''}"
     return f"{'agrees' if worst < FAR else 'differs'}: {worst:.1f} at {where}"
 
 
