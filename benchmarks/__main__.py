@@ -8,6 +8,7 @@ BENCHMARKS = {
     "steps": ("steps", "microseconds a step, compared with hand-written loops and BlackJAX"),
     "nuts": ("nuts.command", "infer against NUTS, by number of rows or on a table"),
     "strangers": ("strangers.command", "infer on posteriors of all kinds: is the verdict right?"),
+    "numpyro": ("numpyro.command", "models as NumPyro's examples have them: NUTS's answer?"),
     "kills": ("kills.command", "what a run survives: kills, full disks, damage, power cuts"),
     "store": ("store", "a gigabyte of draws stored: what checksums, log and lock cost"),
     "hosts": ("hosts", "several devices and processes: a step, the loss of one"),

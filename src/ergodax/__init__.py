@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ergodax import data, schedule, tree
+from ergodax import data, schedule, transform, tree
 from ergodax.cluster import distributed
 from ergodax.cluster.meshes import mesh
 from ergodax.cluster.processes import ProcessFailed, ProcessLost
@@ -83,7 +83,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     # what is sampled, and from which data
-    "Target", "Posterior", "targets", "Mode", "find_mode", "data", "tree", "normal_like",
+    "Target", "Posterior", "targets", "Mode", "find_mode", "data", "transform", "tree",
+    "normal_like",
     # its gradient
     "GradientEstimator", "Estimate", "FullGradient", "Minibatch", "ControlVariate", "SVRG", "SAGA",
     "NoisyGradient", "KnownCovariance", "ScoreCovariance", "Stratified",

@@ -186,6 +186,7 @@ class _Init(_Bound):
 
     def __call__(self, *given: Any, key: Any = None, position: PyTree = None) -> Any:
         key, position = _key_and_position(given, key, position)
+        position = freeze(self.kernel, position)
         return _begun(lambda key: self.function(self.kernel, key, position), key)
 
     @property
@@ -246,6 +247,18 @@ def _key_and_position(given: tuple[Any, ...], key: Any, position: PyTree) -> tup
 
 def _is_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def freeze(kernel: Any, position: PyTree, name: str = "position") -> PyTree:
+    """A user's position as a kernel's states hold it, under the constraints of what it samples.
+
+    Raises:
+        TypeError: a leaf is an integer, boolean or complex array.
+        ValueError: a constraint for what the position does not have, or that it violates.
+    """
+    parts = jax.tree.leaves(kernel, is_leaf=lambda part: hasattr(part, "constraints"))
+    found = [part for part in parts if getattr(part, "constraints", None) is not None]
+    return (found[0] if found else tree).freeze(position, name)
 
 
 def initial_state(kernel: Any, position: PyTree, key: Any = None) -> Any:

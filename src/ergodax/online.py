@@ -85,7 +85,8 @@ class Accumulating(Kernel):
         return out
 
     def _of(self, position: PyTree) -> PyTree:
-        return tree.hide(self.function(tree.thaw(position))) if self.function else position
+        given = tree.thaw(position)
+        return tree.hide(self.function(given) if self.function else given)
 
     def _values(self, inner: PyTree) -> Float[Array, " d"]:
         return tree.ravel(self._of(inner.position))[0]

@@ -2,12 +2,14 @@
 
 Scalars are cast to the dtype of each leaf, so that a float64 step size never promotes a
 float32 state. Leaves that are not arrays (the activation function of a network, say) are
-kept in the tree's structure by `freeze` and given back to the user's functions by `thaw`.
+kept in the tree's structure by `freeze` and given back to the user's functions by `thaw`, which
+also gives constrained parameters in place of the unconstrained numbers that samplers move in.
 """
 
 import contextlib
 import contextvars
 import dataclasses
+import functools
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -29,6 +31,22 @@ class Static:
     """A leaf that is not an array, held in the structure of the tree."""
 
     value: Any
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["transform"]
+)
+@dataclasses.dataclass(frozen=True)
+class Unconstrained:
+    """A part of a position that is constrained: its unconstrained numbers, and the map back.
+
+    Attributes:
+        value: the numbers, in which samplers move.
+        transform: one of `ergodax.transform`; its `forward` gives what the user's functions see.
+    """
+
+    value: PyTree
+    transform: Any
 
 
 def freeze(position: PyTree, name: str = "position") -> PyTree:
@@ -75,12 +93,29 @@ def hide(tree: PyTree) -> PyTree:
 
 
 def thaw(tree: PyTree) -> PyTree:
-    """Undo `freeze` and `hide`: give the leaves that are not arrays back."""
+    """Undo `freeze` and `hide`: give back leaves that are not arrays, and constrained values."""
+
+    def given(node: Any) -> Any:
+        if isinstance(node, Unconstrained):
+            return node.transform.forward(node.value)
+        return node.value if isinstance(node, Static) else node
+
+    return jax.tree.map(given, tree, is_leaf=lambda x: isinstance(x, Static | Unconstrained))
+
+
+def bare(tree: PyTree) -> PyTree:
+    """A position as the samplers hold it, in the user's structure: constraints are taken off."""
     return jax.tree.map(
-        lambda x: x.value if isinstance(x, Static) else x,
+        lambda x: x.value if isinstance(x, Unconstrained) else x,
         tree,
-        is_leaf=lambda x: isinstance(x, Static),
+        is_leaf=lambda x: isinstance(x, Unconstrained),
     )
+
+
+def matched(values: PyTree, like: PyTree) -> PyTree:
+    """Values that a user gave for each leaf of a position, in its structure and dtypes."""
+    cast = jax.tree.map(lambda v, y: v.astype(y.dtype), bare(values), bare(like))
+    return jax.tree.structure(like).unflatten(jax.tree.leaves(cast))
 
 
 def is_traced(x: Any) -> bool:

@@ -47,6 +47,10 @@ def tree_positions(dtype: Any = "float32") -> dict[str, Any]:
         "tuple": (x[:3], [x[3], x[4:]]),
         "module": eqx.tree_at(lambda m: (m.weight, m.bias), linear, (x[None, :4], x[4:])),
         "network": Network([layer, jnp.square], {"scale": x[3:]}, "small"),
+        "constrained": {
+            "a": ex.tree.Unconstrained(x[:4], ex.transform.ordered),
+            "b": ex.tree.Unconstrained(x[4], ex.transform.positive),
+        },
     }
 
 

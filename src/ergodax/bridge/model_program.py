@@ -16,16 +16,42 @@ from ergodax import tree
 LOCK = threading.RLock()
 
 
+class Arguments(eqx.Module):
+    """The arguments of a model, without those that have a row for each example.
+
+    Floating-point arrays are arguments of every program. Everything else is a part of it, so that a
+    model may take sizes from integers, and branch on them.
+    """
+
+    arrays: list[Any]
+    places: "Places" = eqx.field(static=True)
+
+    def given(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments and keyword arguments with these rows."""
+        parts = {"data": iter(data), "array": iter(self.arrays), "fixed": iter(self.places.fixed)}
+        leaves = [next(parts[kind]) for kind in self.places.kinds]
+        return jax.tree.unflatten(self.places.structure, leaves)
+
+
+class Places:
+    """Where each argument of a model is held; told apart by identity, as arrays have no hash.
+
+    Args:
+        kinds: of each leaf of (args, kwargs): "data", "array" or "fixed".
+        fixed: the leaves that are part of every program.
+        structure: of (args, kwargs).
+    """
+
+    def __init__(self, kinds: list[str], fixed: list[Any], structure: Any) -> None:
+        self.kinds, self.fixed, self.structure = kinds, fixed, structure
+
+
 class ModelProgram(eqx.Module):
     """A model with its arguments; those with a row for each example are given apart, as data."""
 
     model: Callable[..., Any] = eqx.field(static=True)  # with primitives of NumPyro
-    arguments: list[Any]  # (args, kwargs), None in the place of data
-    is_data: tuple[bool, ...] = eqx.field(static=True)  # which leaves of (args, kwargs) are data
-    structure: Any = eqx.field(static=True)  # of (args, kwargs)
-    plate: str | None = eqx.field(static=True)  # the name of the data's plate, or None
-    # the latent sites, with the shapes of their unconstrained values
-    sites: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+    arguments: "Arguments"
+    plate: str = eqx.field(static=True)  # the name of the data's plate
     template: list[Any]  # a few rows of the data, on which the prior is evaluated
 
     def log_prior(self, position: dict[str, Array]) -> Float[Array, ""]:
@@ -71,35 +97,11 @@ class ModelProgram(eqx.Module):
             trace = self._trace(model, data)
         return trace, jacobian
 
-    def constrain(self, position: dict[str, Array], data: list[Any]) -> dict[str, Array]:
-        """The latent and deterministic sites at a position."""
-        trace, _ = self.run(position, data)
-        names = dict(self.sites)
-        return {
-            name: jnp.asarray(site["value"])
-            for name, site in trace.items()
-            if name in names or site["type"] == "deterministic"
-        }
-
-    def unconstrain(self, values: dict[str, Array], data: list[Any]) -> dict[str, Array]:
-        """The position whose sites have these values."""
-        from numpyro import handlers
-        from numpyro.distributions import biject_to
-
-        with as_numpyro_computes():
-            trace = self._trace(handlers.substitute(self.model, data=values), data)
-            return {
-                name: jnp.asarray(biject_to(trace[name]["fn"].support).inv(trace[name]["value"]))
-                for name, _ in self.sites
-            }
-
     def _trace(self, model: Callable[..., Any], data: list[Any]) -> dict[str, Any]:
         from numpyro import handlers
 
-        rows, rest = iter(data), iter(tree.thaw(self.arguments))
-        leaves = [next(rows) if is_data else next(rest) for is_data in self.is_data]
-        args, kwargs = jax.tree.unflatten(self.structure, leaves)
-        with resized(self.plate, data[0].shape[0] if data else 0):
+        args, kwargs = self.arguments.given(data)
+        with resized(self.plate, data[0].shape[0]):
             return handlers.trace(model).get_trace(*args, **kwargs)
 
     def _by_row(self, site: dict[str, Any], trace: dict[str, Any], count: int) -> Array:

@@ -1,7 +1,8 @@
-"""NumPyro models as targets: unconstrained, with a likelihood for each row of the data."""
+"""NumPyro models as targets: with a likelihood for each row of the data, or as a whole."""
 
 # pyright: reportMissingImports=false
 import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -12,118 +13,133 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.bridge.model_program import ModelProgram, as_numpyro_computes, inside
+from ergodax.bridge.model_program import (
+    Arguments,
+    ModelProgram,
+    Places,
+    as_numpyro_computes,
+    inside,
+)
+from ergodax.bridge.model_sites import ModelSites, Sites
 from ergodax.data.arrays import take
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 
-Sites = dict[str, Any]
 WHOLE = "With plate=None the model becomes an ex.Target, evaluated on the whole data."
 
 
 class _OfModel:
     """What a model's posterior and its target have in common besides the potential."""
 
-    program: ModelProgram
+    constraints: ModelSites
 
-    def start(self, key: PRNGKeyArray) -> dict[str, Array]:
-        """A position to start from, uniform in [-2, 2]."""
-        return _start(self.program, key)
-
-    def constrain(self, position: PyTree) -> Sites:
-        """The model's own sites, deterministic ones included, at positions.
+    def deterministic(self, position: PyTree) -> Sites:
+        """The model's deterministic sites at values of the latent ones.
 
         Args:
-            position: one position, or many with any leading axes, such as samples.position.
+            position: one, or many with any leading axes, such as samples.position.
         """
-        position = {name: jnp.asarray(position[name]) for name, _ in self.program.sites}
-        name, shape = self.program.sites[0]
-        leading = position[name].shape[: position[name].ndim - len(shape)]
-        flat = {name: position[name].reshape(-1, *shape) for name, shape in self.program.sites}
-        sites = _constrain_many(self.program, self._rows(), flat)
-        return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), sites)
-
-    def unconstrain(self, values: Sites) -> dict[str, Array]:
-        """The position at which the latent sites have these values.
-
-        Args:
-            values: one for each latent site.
-
-        Raises:
-            ValueError: a latent site has no value.
-        """
-        missing = {name for name, _ in self.program.sites} - set(values)
-        if missing:
-            raise ValueError(
-                f"values has no {sorted(missing)}, which are latent sites of the model."
-            )
-        latent = {name: jnp.asarray(values[name]) for name, _ in self.program.sites}
-        return eqx.filter_jit(ModelProgram.unconstrain)(self.program, latent, self._rows())
-
-    def _rows(self) -> list[Any]:
-        return getattr(self, "data", [])
+        return self.constraints.deterministic({n: jnp.asarray(x) for n, x in position.items()})
 
 
 class ModelPosterior(_OfModel, Posterior):
     """The posterior that `bridge.numpyro` makes of a model with a plate of data.
 
-    A position is a dict: for each latent site, its value mapped to all real numbers.
+    A position is a dict of the values of the latent sites. Samplers move in NumPyro's own
+    unconstrained numbers.
 
     Args:
         program: the model.
+        sites: its latent sites.
         data: its rows, a list of arrays.
     """
 
     program: ModelProgram
 
-    def __init__(self, program: ModelProgram, data: list[Any]) -> None:
+    def __init__(self, program: ModelProgram, sites: ModelSites, data: list[Any]) -> None:
         super().__init__(program.log_prior, program.log_likelihoods, data, batched=True)
-        self.program = program
+        self.program, self.constraints = program, sites
+
+    def prior(self, position: PyTree) -> Float[Array, ""]:
+        """All but the rows of the plate, with the Jacobians."""
+        return self.program.log_prior(tree.bare(position))
+
+    def log_likelihoods(self, position: PyTree, batch: PyTree) -> Float[Array, " n"]:
+        """The log density of each row of a batch."""
+        return self.program.log_likelihoods(tree.bare(position), batch)
+
+    def start(self, key: PRNGKeyArray) -> Sites:
+        """A position to start from, uniform in [-2, 2] in unconstrained numbers."""
+        return self.constraints.forward(_uniform(self.constraints, key))
 
 
 class ModelTarget(_OfModel, AbstractTarget):
-    """The target that `bridge.numpyro` makes of a model without a plate of data.
+    """The target that `bridge.numpyro` makes of a whole model, with NumPyro's own potential.
 
-    A position is a dict: for each latent site, its value mapped to all real numbers.
+    A position is as in a `ModelPosterior`.
 
     Args:
-        program: the model.
+        sites: the latent sites of the model.
+        arguments: of the model.
+        reason: why it is no posterior with batches.
     """
 
-    program: ModelProgram
+    arguments: Arguments
+    constraints: ModelSites = eqx.field(static=True)
+    of_arguments: Callable[..., Any] = eqx.field(static=True)  # -> a function of the numbers -> U
+    reason: str = eqx.field(static=True)
+
+    def __init__(self, sites: ModelSites, arguments: Arguments, reason: str) -> None:
+        self.constraints, self.arguments, self.reason = sites, arguments, reason
+        self.of_arguments = _initialised(sites, jax.random.key(0)).potential_fn
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
-        """U(position), the Jacobians included."""
-        return -self.program.log_joint(tree.thaw(position), [])
+        """U(position), the Jacobians included, discrete sites summed out."""
+        args, kwargs = self.arguments.given([])
+        with as_numpyro_computes():
+            value = self.of_arguments(*args, **kwargs)(tree.bare(position))
+        return value.astype(tree.result_dtype(position))
+
+    def start(self, key: PRNGKeyArray) -> Sites:
+        """A position to start from at which the density is positive, as NumPyro finds it."""
+        return self.constraints.forward(_initialised(self.constraints, key).param_info.z)
 
 
 def numpyro(
     model: Any, *args: Any, plate: str | None = "auto", **kwargs: Any
 ) -> ModelPosterior | ModelTarget:
-    """A NumPyro model as a posterior with batches, or as a target.
+    """A NumPyro model as a posterior with batches, or as a target on the whole data.
 
     The examples are the rows of a plate of observed sites. A batch is the rows of those
     arguments that have the plate's size as their leading axis; the model is run on it as on
-    smaller data, whatever size its plate says. Everything outside the plate is the prior. Sites
-    are mapped to all real numbers, and the Jacobians belong to the prior.
+    smaller data, whatever size its plate says. Everything outside the plate is the prior. Of
+    several plates that serve, the one with most rows is taken.
+
+    Where no plate serves, since its rows have latent sites of their own, for instance, or stand in
+    a `scan`, the model is a Target: whatever NumPyro's NUTS runs will do, and `reason` says why. A
+    position, the starts and the draws are the values of the latent sites. Samplers move in
+    NumPyro's own unconstrained numbers.
+
+    Floating-point arguments are arguments of the compiled programs; others, such as integers that
+    are no rows, are constants, so that the model may take sizes from them.
 
     Args:
         model: with primitives of NumPyro.
         args: its arguments, data included.
-        plate: the name of the data's plate, where several will do; None for a target on the whole
-            data.
+        plate: the name of the data's plate, to insist on it; None for a target on the whole data.
         kwargs: its further arguments, data included. One named `plate` can't be passed.
 
     Returns:
-        A Posterior (a Target, where no plate holds observed sites), with `constrain` for draws in
-        the model's own space, `unconstrain`, and `start` for a position.
+        A Posterior or a Target, with `start` for a position and `deterministic` for the other sites
+        of draws.
 
     Raises:
-        ValueError: a discrete latent site, a plate that is subsampled already, latent sites
-            local to the data's plate, data that are not arguments, or a model whose density is
-            not the sum of a prior and one term for each row.
+        ValueError: a site of `numpyro.param`, a plate that is subsampled by the model, discrete
+            latent sites that can't be summed out, nothing to sample; or what is wrong with the
+            plate that was asked for: latent sites of its own, data that are not arguments, or a
+            density that is not the sum of a prior and one term for each row.
         TypeError: not a model.
-        ImportError: NumPyro is missing.
+        ImportError: NumPyro is missing, or funsor, where there are discrete latent sites.
 
     Reference:
         Phan, Pradhan and Jankowiak, Composable effects for flexible and accelerated probabilistic
@@ -138,68 +154,115 @@ def numpyro(
     if not callable(model):
         raise TypeError(f"model must be a function with numpyro.sample sites, not {model!r}.")
     args, kwargs = jax.tree.map(_as_array, (args, kwargs))
-    leaves, structure = jax.tree.flatten((args, kwargs))
-    plate, num_rows, sites = _read(model, args, kwargs, plate)
-    is_data = tuple(_is_rows(leaf, num_rows) for leaf in leaves)
-    data = [leaf for leaf, yes in zip(leaves, is_data, strict=True) if yes]
-    rest = tree.hide([leaf for leaf, yes in zip(leaves, is_data, strict=True) if not yes])
-    template = take(data, jnp.arange(min(2, num_rows))) if data else []
-    program = ModelProgram(model, rest, is_data, structure, plate, sites, template)
-    if plate is None:
-        return ModelTarget(program)
-    posterior = ModelPosterior(program, data)
-    _check_sum(program, posterior.data)
+    sites = ModelSites(model, args, kwargs)
+    discrete = _check_sites(sites.trace)
+    why = "plate=None"
+    if plate is not None:
+        names, why = _data_plates(sites.trace, jax.tree.leaves((args, kwargs)), plate)
+        if discrete:
+            names, why = [], f"the latent sites {discrete} are discrete"
+        for name in names:
+            try:
+                return _posterior(sites, name)
+            except ValueError as error:
+                why = str(error)
+        if plate != "auto":
+            raise ValueError(f"{why}. {WHOLE}")
+    return ModelTarget(sites, _held((args, kwargs), -1)[0], why)
+
+
+def _posterior(sites: ModelSites, plate: str) -> ModelPosterior:
+    """With the rows of a plate as the examples.
+
+    Raises:
+        ValueError: the density is not the sum of a prior and a term for each of them.
+    """
+    num_rows = sites.trace[plate]["args"][0]
+    arguments, data = _held((sites.args, sites.kwargs), num_rows)
+    data = [jnp.asarray(rows) for rows in data]
+    template = take(data, jnp.arange(min(2, num_rows)))
+    program = ModelProgram(sites.model, arguments, plate, template)
+    posterior = ModelPosterior(program, sites, data)
+    _check_sum(program, sites, posterior.data)
     return posterior
 
 
-def _read(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], plate: str | None
-) -> tuple[str | None, int, tuple[Any, ...]]:
-    """The data's plate, its rows (-1 without one), and the latent sites with their shapes."""
-    from numpyro import handlers
-    from numpyro.distributions import biject_to
+def _held(given: tuple[Any, ...], num_rows: int) -> tuple[Arguments, list[Any]]:
+    """The arguments of a model, and those of them that are rows."""
+    leaves, structure = jax.tree.flatten(given)
 
-    found: list[tuple[Any, ...]] = []
+    def kind(leaf: Any) -> str:
+        if _is_rows(leaf, num_rows):
+            return "data"
+        is_array = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return "array" if is_array else "fixed"
 
-    def look() -> None:
-        with as_numpyro_computes(), handlers.seed(rng_seed=0), _no_control_flow():
-            trace = handlers.trace(model).get_trace(*args, **kwargs)
-            shapes = {
-                site["name"]: jnp.shape(biject_to(site["fn"].support).inv(site["value"]))
-                for site in _latent_sites(trace)
-            }
-        name = _data_plate(trace, jax.tree.leaves((args, kwargs)), plate)
-        num_rows = trace[name]["args"][0] if name else -1
-        found.append((name, num_rows, tuple(shapes.items())))
-
-    jax.eval_shape(look)
-    return found[0]
+    kinds = [kind(leaf) for leaf in leaves]
+    parts = {
+        name: [leaf for leaf, k in zip(leaves, kinds, strict=True) if k == name]
+        for name in ("data", "array", "fixed")
+    }
+    arguments = Arguments(parts["array"], Places(kinds, parts["fixed"], structure))
+    return arguments, parts["data"]
 
 
-def _latent_sites(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The sites to be sampled, all of them continuous."""
+def _check_sites(trace: Sites) -> list[str]:
+    """Refuse what can't be sampled; the names of the discrete latent sites, if there are any."""
     for name, site in trace.items():
         if site["type"] in ("param", "mutable"):
             raise ValueError(
                 f"the model has the {site['type']} site {name!r}, which belongs to optimisation. "
                 "Try a numpyro.sample with a prior."
             )
-    latent = [s for s in trace.values() if s["type"] == "sample" and not s["is_observed"]]
-    for site in latent:
-        if getattr(site["fn"].support, "is_discrete", False):
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
             raise ValueError(
-                f"the model has the discrete latent site {site['name']!r}, along which there is "
-                "no gradient. Sum it out, as numpyro.distributions.MixtureSameFamily does."
+                f"the plate {name!r} is subsampled by the model ({site['args'][1]} of "
+                f"{site['args'][0]}), and the library draws its own batches: leave out "
+                "subsample_size."
             )
-    if not latent:
-        raise ValueError("the model has no latent site, so there is nothing to sample.")
-    return latent
+    latent = [s for s in trace.values() if s["type"] == "sample" and not s["is_observed"]]
+    discrete = [s for s in latent if getattr(s["fn"].support, "is_discrete", False)]
+    if len(discrete) == len(latent):
+        raise ValueError("the model has no continuous latent site, so there is nothing to sample.")
+    for site in discrete:
+        if not site["fn"].has_enumerate_support:
+            raise ValueError(
+                f"the model has the discrete latent site {site['name']!r}, along which there is no "
+                "gradient, and which has too many values to be summed out."
+            )
+    if discrete and importlib.util.find_spec("funsor") is None:
+        raise ImportError(
+            f"the model has the discrete latent site {discrete[0]['name']!r}, which NumPyro sums "
+            "out by funsor: pip install funsor. Or sum it out in the model, as "
+            "numpyro.distributions.MixtureSameFamily does."
+        )
+    return [site["name"] for site in discrete]
 
 
-def _data_plate(trace: dict[str, Any], leaves: list[Any], plate: Any) -> str | None:
-    """The plate whose rows are the examples; None where no plate has observed sites."""
-    if plate is None:
-        return None
+def _initialised(sites: ModelSites, key: PRNGKeyArray) -> Any:
+    """What NumPyro's samplers begin with: a potential of arguments and numbers, and a start.
+
+    Raises:
+        ValueError: no start was found.
+    """
+    from numpyro.infer.util import initialize_model
+
+    try:
+        with as_numpyro_computes():
+            return initialize_model(
+                key,
+                sites.model,
+                dynamic_args=True,
+                model_args=sites.args,
+                model_kwargs=sites.kwargs,
+                validate_grad=False,
+            )
+    except RuntimeError as error:
+        raise ValueError(f"NumPyro can't begin with the model: {error}") from error
+
+
+def _data_plates(trace: Sites, leaves: list[Any], plate: str) -> tuple[list[str], str]:
+    """The plates whose rows may be the examples, most rows first, and why others may not."""
     observed = [s for s in trace.values() if s["type"] == "sample" and s["is_observed"]]
     names = {frame.name: None for site in observed for frame in site["cond_indep_stack"]}
     if plate != "auto":
@@ -210,27 +273,20 @@ def _data_plate(trace: dict[str, Any], leaves: list[Any], plate: Any) -> str | N
         names = {plate: None}
     faults = {name: _fault(trace, leaves, name) for name in names}
     good = [name for name, why in faults.items() if why is None]
-    if len(good) > 1:
-        raise ValueError(f"the data may be the plates {good}: say which, as in plate={good[0]!r}.")
-    if not good and faults:
-        raise ValueError("; ".join(why for why in faults.values() if why) + f". {WHOLE}")
-    return good[0] if good else None
+    why = "; ".join(why for why in faults.values() if why)
+    good.sort(key=lambda name: -trace[name]["args"][0])
+    return good, why or "no plate has observed sites"
 
 
-def _fault(trace: dict[str, Any], leaves: list[Any], plate: str) -> str | None:
+def _fault(trace: Sites, leaves: list[Any], plate: str) -> str | None:
     """Why the rows of a plate can't be the examples of a posterior; None where they can."""
-    size, subsample_size = trace[plate]["args"]
-    if subsample_size not in (None, size):
-        return (
-            f"the plate {plate!r} is subsampled by the model ({subsample_size} of {size}), and "
-            "the library draws its own batches: leave out subsample_size"
-        )
+    size, _ = trace[plate]["args"]
     local = [s["name"] for s in trace.values()
              if s["type"] == "sample" and not s["is_observed"] and inside(s, plate)]  # fmt: skip
     if local:
         return (
             f"the latent sites {local} are local to the plate {plate!r}: a batch of its rows says "
-            "nothing of the others'"
+            "nothing of the others' (posteriors with groups are to come)"
         )
     if not any(_is_rows(leaf, size) for leaf in leaves):
         return (
@@ -245,36 +301,22 @@ def _is_rows(leaf: Any, count: int) -> bool:
     return hasattr(leaf, "shape") and leaf.shape[:1] == (count,)
 
 
-def _no_control_flow() -> Any:
-    """A handler that refuses sites inside compiled loops, whose transforms it could not see."""
-    from numpyro.primitives import Messenger
-
-    class Handler(Messenger):
-        def process_message(self, msg: dict[str, Any]) -> None:
-            if msg["type"] == "control_flow":
-                raise ValueError(
-                    "the model has a scan or cond of numpyro.contrib.control_flow, which is not "
-                    "supported. Try ex.Target(lambda u: numpyro.infer.util.potential_energy(model, "
-                    "args, kwargs, u)), or sites outside the loop."
-                )
-
-    return Handler()
-
-
 def _as_array(leaf: Any) -> Any:
-    return jnp.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else leaf
+    """Floating-point arrays as JAX's; NumPy's integers stay, so that they are known when traced."""
+    is_float = isinstance(leaf, np.ndarray) and np.issubdtype(leaf.dtype, np.floating)
+    return jnp.asarray(leaf) if is_float else leaf
 
 
-def _check_sum(program: ModelProgram, data: list[Any]) -> None:
+def _check_sum(program: ModelProgram, sites: ModelSites, data: list[Any]) -> None:
     """The model on all rows must be the prior and a term for each row, which a batch shares."""
-    position, count = _start(program, jax.random.key(0)), data[0].shape[0]
+    position, count = _uniform(sites, jax.random.key(0)), data[0].shape[0]
     some = jnp.asarray([count - 1, count // 2])
     try:
         prior, whole, each, batch = _terms(program, position, data, some)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # of the model, which is the user's
         raise ValueError(
             f"the model can't be run on a batch of rows: {str(error).splitlines()[0]} Every use of "
-            f"the number of rows must come from the arguments' shapes. {WHOLE}"
+            "the number of rows must come from the arguments' shapes"
         ) from error
     scale = 1.0 + float(jnp.sum(jnp.abs(each))) + abs(float(prior))
     wrong = max(abs(float(whole - prior - jnp.sum(each))), float(jnp.sum(abs(batch - each[some]))))
@@ -282,7 +324,7 @@ def _check_sum(program: ModelProgram, data: list[Any]) -> None:
         raise ValueError(
             "the model's density is not a prior and one term for each row of the plate "
             f"{program.plate!r} (it is off by {wrong:.3g}). Look for rows used outside the plate, "
-            f"sums over rows, or a constant that has as many rows as the data. {WHOLE}"
+            "sums over rows, or a constant that has as many rows as the data"
         )
 
 
@@ -294,14 +336,11 @@ def _terms(program: ModelProgram, position: Sites, data: list[Any], some: Array)
     return program.log_prior(position), program.log_joint(position, data), each, batch
 
 
-def _start(program: ModelProgram, key: PRNGKeyArray) -> dict[str, Array]:
-    keys = jax.random.split(key, len(program.sites))
+def _uniform(sites: ModelSites, key: PRNGKeyArray) -> Sites:
+    """Unconstrained numbers, uniform in [-2, 2]."""
+    shapes = sites.inner_shapes
+    keys = jax.random.split(key, len(shapes))
     return {
         name: jax.random.uniform(k, shape, float, -2.0, 2.0)
-        for k, (name, shape) in zip(keys, program.sites, strict=True)
+        for k, (name, shape) in zip(keys, shapes.items(), strict=True)
     }
-
-
-@eqx.filter_jit
-def _constrain_many(program: ModelProgram, data: list[Any], positions: dict[str, Array]) -> Sites:
-    return jax.vmap(lambda position: program.constrain(position, data))(positions)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator
-from ergodax.kernel import check_kernel, check_key
+from ergodax.kernel import check_kernel, check_key, freeze
 
 First = Literal["by init", "at the start", "elsewhere"]  # where a run asks for its first gradient
 
@@ -117,6 +117,11 @@ class _Run:
     def init(self, params: PyTree) -> OptaxState:
         """The first state; a gradient that the kernel's init needs comes with the first update."""
         position = tree.freeze(params, "params")
+        if jax.tree.structure(freeze(self.kernel, params)) != jax.tree.structure(position):
+            raise ValueError(
+                "kernel: its target has constraints, but the gradient that you pass is in the "
+                "parameters themselves. Leave constraints out, and move in unconstrained ones."
+            )
         self._first(position)
         inner, _ = self._begin(position, tree.zeros_like(position), self.key)
         return OptaxState(inner, self.key, jnp.int32(0))

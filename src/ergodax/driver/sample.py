@@ -18,7 +18,7 @@ from ergodax.driver.executor import Executor
 from ergodax.driver.progress import Stop, listening, progress_bar
 from ergodax.driver.run import Plan, Run
 from ergodax.driver.samples import Samples
-from ergodax.kernel import check_kernel, check_key
+from ergodax.kernel import check_kernel, check_key, freeze
 from ergodax.persist.checkpoint import Checkpoint, Checkpointer
 
 
@@ -162,7 +162,7 @@ def _start_of_chains(
 ) -> Start:
     """Where all chains begin, from the arguments of `sample` of these names."""
     if state is None:
-        starts = _positions_of_chains(position, positions, num_chains)
+        starts = _positions_of_chains(kernel, position, positions, num_chains)
         return Start(starts, None, jax.tree.leaves(starts)[0].shape[0], 0)
     if position is not None or positions is not None:
         raise ValueError("state has a position of its own: pass no position or positions with it.")
@@ -175,7 +175,9 @@ def _start_of_chains(
     return Start(states.position, states, found, _first_step(states))
 
 
-def _positions_of_chains(position: PyTree, positions: PyTree, num_chains: int | None) -> PyTree:
+def _positions_of_chains(
+    kernel: Any, position: PyTree, positions: PyTree, num_chains: int | None
+) -> PyTree:
     """The first positions of all chains, with a leading chain axis: one for all, or one each."""
     if (position is None) == (positions is None):
         raise ValueError(
@@ -183,12 +185,12 @@ def _positions_of_chains(position: PyTree, positions: PyTree, num_chains: int | 
             "chain axis, or state, the final state of another run."
         )
     if positions is None:
-        one, count = tree.freeze(position), 1 if num_chains is None else num_chains
+        one, count = freeze(kernel, position), 1 if num_chains is None else num_chains
         # By NumPy, which compiles nothing.
         rows = lambda x: np.broadcast_to(np.asarray(x), (count, *x.shape))  # noqa: E731
         frozen = jax.tree.map(lambda x: jax.device_put(rows(x)), one)
     else:
-        frozen = tree.freeze(positions, "positions")
+        frozen = freeze(kernel, positions, "positions")
         _count_chains(frozen, "positions", num_chains)
     if not tree.known_finite(frozen):
         raise ValueError(

@@ -166,9 +166,10 @@ def condense(
         raise ValueError(f"most must be at most the number of rows, {n}, not {most}.")
     enough = float(number("spread", spread))
     known = _numbers([] if keep is None else keep, "keep", n)
-    centre = centre_of(centre)
+    centre = centre_of(centre, posterior.freeze)
     posterior.check(centre)
-    remainders = np.array(_remainders(posterior, centre, _like(centre, draws)))
+    draws = _like(centre, posterior.freeze(draws, "draws"))
+    remainders = np.array(_remainders(posterior, centre, draws))
     rows, sizes, reached = _chosen(remainders, enough, most, known)
     rest = np.ones(n, np.float32)
     rest[rows] = 0.0
@@ -205,7 +206,6 @@ def _numbers(values: Any, name: str, count: int) -> Int[np.ndarray, " some"]:
 
 def _like(centre: PyTree, draws: PyTree) -> PyTree:
     """Draws as the kernels hold positions, in the dtypes of the centre."""
-    draws = tree.freeze(draws, "draws")
     shapes = lambda x: [a.shape for a in jax.tree.leaves(x)]  # noqa: E731
     count = shapes(draws)[0][:1]
     same = jax.tree.structure(draws) == jax.tree.structure(centre)

@@ -26,7 +26,6 @@ class DelayedAcceptance(Kernel):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """`gradient` is the inner kernel's state, the correction there, and the potential."""
-        position = tree.freeze(position)
         self.target.check(position)
         inner = self.inner.init(key, position)
         correction = self._correction(position)

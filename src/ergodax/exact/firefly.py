@@ -184,7 +184,6 @@ class Firefly(Kernel):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Draw every z_i, which costs a pass over the data; state.gradient is the bright rows."""
-        position = tree.freeze(position)
         posterior = self.excess.posterior
         posterior.check(position)
         gap, _ = self.excess(position, jnp.arange(posterior.num_data, dtype=jnp.int32))

@@ -1,5 +1,6 @@
 """Random-walk proposals, and the checks that these kernels share."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -49,6 +50,6 @@ def number(name: str, value: Any, *, below: float = np.inf) -> Float[Array, ""]:
     return jnp.asarray(real_number(name, value, above=0.0, below=below))
 
 
-def centre_of(centre: Any) -> PyTree:
+def centre_of(centre: Any, freeze: Callable[..., PyTree] = tree.freeze) -> PyTree:
     """A centre given as a position or a Mode, as the kernels hold positions."""
-    return tree.freeze(centre.position if isinstance(centre, Mode) else centre, "centre")
+    return freeze(centre.position if isinstance(centre, Mode) else centre, "centre")

@@ -39,7 +39,7 @@ class TaylorProxy(eqx.Module):
     curvature: Float[Array, "d d"]
 
     def __init__(self, posterior: Posterior, centre: Any) -> None:
-        about = centre_of(centre)
+        about = centre_of(centre, posterior.freeze)
         posterior.check(about)
         self.posterior, self.centre = posterior, tree.ravel(about)[0]
         self.slope, self.curvature = _derivatives(posterior, about)
@@ -160,7 +160,6 @@ class SequentialMetropolis(Kernel):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Nothing but the position."""
-        position = tree.freeze(position)
         self.posterior.check(position)
         return State(position, {}, None, None, jnp.int32(0))
 

@@ -96,7 +96,6 @@ class Tuna(Kernel):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Nothing but the position."""
-        position = tree.freeze(position)
         self.posterior.check(position)
         return State(position, {}, None, None, jnp.int32(0))
 

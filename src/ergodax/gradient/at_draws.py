@@ -51,6 +51,11 @@ def gradients_at(draws: Any, gradient: Any, *, key: Any = None, chunk: int = 64)
         ValueError: no key for an estimator that draws batches, or a chunk below 1.
     """
     estimator = as_estimator(gradient)
+    if getattr(estimator.target, "constraints", None) is not None:
+        raise ValueError(
+            "gradient: the target has constraints, so its gradient is in unconstrained numbers, "
+            "which these draws are not. Draw from ergodax.target.unconstrained(target, position)."
+        )
     if key is None and not is_exact(estimator):
         raise ValueError(
             f"key must be given for {type(estimator).__name__}, which draws a batch at each "

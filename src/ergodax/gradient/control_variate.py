@@ -109,7 +109,7 @@ class ControlVariate(AboutCentre):
         self.target, self.batch_size = posterior, int(batch_size)
         if whole_number("order", order, at_least=0) not in (1, 2):
             raise ValueError(f"order must be 1 or 2, not {order!r}.")
-        centre = tree.freeze(centre.position if isinstance(centre, Mode) else centre, "centre")
+        centre = posterior.freeze(centre.position if isinstance(centre, Mode) else centre, "centre")
         if order == 2 and tree.size(centre) > LARGEST_HESSIAN:
             raise ValueError(
                 f"order=2 keeps a d x d matrix, and d = {tree.size(centre)} is more than "

@@ -78,7 +78,6 @@ class HamiltonianKernel(Kernel, Generic[Kinetic]):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Evaluate the gradient; the momentum is drawn afresh in each step."""
-        position = tree.freeze(position)
         return State(position, {}, None, self.start(key, position), jnp.int32(0))
 
     def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:

@@ -71,7 +71,6 @@ class Splitting(Kernel):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Draw r ~ N(0, T M), and evaluate the gradient where a step begins with it."""
-        position = tree.freeze(position)
         key_momentum, key_gradient, key_estimate = jax.random.split(key, 3)
         start = jnp.int32(0)
         momentum = draw_momentum(key_momentum, position, self.mass, self.temperature(start))

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from ergodax import tree
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.kernel import Info, Kernel, State, report_step
 from ergodax.schedule import Schedule
@@ -43,7 +42,6 @@ class Stepper(Kernel):
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """Begin the auxiliary variables and prepare the estimator."""
-        position = tree.freeze(position)
         auxiliary, key = self.begin(key, position)
         return State(position, auxiliary, self.gradient.init(key, position), None, jnp.int32(0))
 

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,14 +10,29 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
+from ergodax.transform import Constraints, as_constraints, log_jacobian
 
 
 class AbstractTarget(eqx.Module):
-    """Anything with a potential."""
+    """Anything with a potential.
+
+    One with `constraints` is a density of constrained values, and its methods take positions as
+    `freeze` holds them: the potential is that of the unconstrained numbers, Jacobians included.
+    """
 
     @abc.abstractmethod
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U(position), minus the log density up to a constant."""
+
+    def freeze(self, position: PyTree, name: str = "position") -> PyTree:
+        """A user's position as the samplers hold it; `tree.thaw` undoes it.
+
+        Raises:
+            TypeError: a leaf is an integer, boolean or complex array.
+            ValueError: a constraint for what the position does not have, or that it violates.
+        """
+        constraints = getattr(self, "constraints", None)
+        return (tree if constraints is None else constraints).freeze(position, name)
 
     @property
     def evaluations(self) -> int:
@@ -47,7 +63,7 @@ class AbstractTarget(eqx.Module):
         except (TypeError, ValueError, LookupError) as error:
             if getattr(error, "ergodax", False):
                 raise
-            shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", position)
+            shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree.bare(position))
             raise ValueError(
                 f"the target can't be evaluated at this position, whose leaves are {shapes}: "
                 f"{str(error).splitlines()[0]} Check the position's shapes against the data's."
@@ -64,9 +80,11 @@ class Target(AbstractTarget):
 
     Args:
         potential: function position -> scalar U; the density is proportional to exp(-U).
+        constraints: of the position's leaves, by name: {"sigma": ex.transform.positive}; see
+            `Posterior`.
 
     Raises:
-        TypeError: not a function.
+        TypeError: not a function, or not a transform.
 
     Example:
         >>> import ergodax as ex, jax.numpy as jnp
@@ -76,12 +94,15 @@ class Target(AbstractTarget):
     """
 
     function: Callable[[PyTree], Float[Array, ""]]
+    constraints: Constraints | None = eqx.field(static=True, repr=False)
 
-    def __init__(self, potential: Callable[[PyTree], Float[Array, ""]]) -> None:
+    def __init__(
+        self, potential: Callable[[PyTree], Float[Array, ""]], *, constraints: Any = None
+    ) -> None:
         if not callable(potential):
             raise TypeError(f"potential must be a function of the position, not {potential!r}.")
-        self.function = potential
+        self.function, self.constraints = potential, as_constraints(constraints)
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
-        """U(position)."""
-        return self.function(tree.thaw(position))
+        """U(position), less the log Jacobian of its constraints."""
+        return self.function(tree.thaw(position)) - log_jacobian(position)

@@ -99,7 +99,7 @@ def find_mode(
     instance("target", target, AbstractTarget, "an ex.Target or ex.Posterior")
     max_iterations = whole_number("max_iterations", max_iterations)
     tolerance = real_number("tolerance", tolerance, above=0.0)
-    position = tree.freeze(position)
+    position = target.freeze(position)
     target.check(position)
     if optimiser is not None or gradient is not None:
         _check_search(optimiser, gradient, key)

@@ -12,6 +12,7 @@ from ergodax import tree
 from ergodax.data.arrays import as_data, needs_memory, num_rows
 from ergodax.data.source import Source, stacked
 from ergodax.target.base import AbstractTarget
+from ergodax.transform import as_constraints, log_jacobian
 
 
 class Posterior(AbstractTarget):
@@ -29,10 +30,15 @@ class Posterior(AbstractTarget):
             source such as ex.data.npy, which is read while a chain runs.
         batched: whether log_likelihood takes a batch of n examples and returns shape (n,).
             For likelihoods that are faster so; the default maps the single-example one.
+        constraints: of the position's leaves, by name, by path ("effects.sd") or as a tree like
+            the top of the position: {"sigma": ex.transform.positive}. Samplers then move in
+            unconstrained numbers. The functions, starts and draws have constrained values, and
+            log_prior is their density; its Jacobian is added here.
 
     Raises:
         ValueError: empty data, leading axes that disagree, NaN or infinity in the data.
-        TypeError: a function that can't be called, or data that are not numbers.
+        TypeError: a function that can't be called, a constraint that is no transform, or data that
+            are not numbers.
 
     Example:
         >>> import ergodax as ex, jax.numpy as jnp
@@ -46,6 +52,7 @@ class Posterior(AbstractTarget):
     log_likelihood: Callable[[PyTree, PyTree], Any]
     data: PyTree
     batched: bool = eqx.field(static=True)
+    constraints: Any = eqx.field(static=True, repr=False)  # with a `freeze`, or None
 
     def __init__(
         self,
@@ -54,6 +61,7 @@ class Posterior(AbstractTarget):
         data: PyTree,
         *,
         batched: bool = False,
+        constraints: Any = None,
     ) -> None:
         for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
             if not callable(function):
@@ -62,6 +70,7 @@ class Posterior(AbstractTarget):
         self.log_likelihood = log_likelihood
         self.data = as_data(data)
         self.batched = batched
+        self.constraints = as_constraints(constraints)
 
     @property
     def num_data(self) -> int:
@@ -118,7 +127,9 @@ class Posterior(AbstractTarget):
         return self.potential_on(position, self.data)
 
     def prior(self, position: PyTree) -> Float[Array, ""]:
-        """log_prior at a position as the samplers hold it; a constant in the position's dtype.
+        """log_prior at a position as the samplers hold it, and the log Jacobian of its constraints.
+
+        A constant is in the position's dtype.
 
         Raises:
             TypeError: the user's function returns the wrong shape.
@@ -130,8 +141,8 @@ class Posterior(AbstractTarget):
                 "Sum over the dimensions, as in jnp.sum(...)."
             )
         if isinstance(value, int | float) or jnp.issubdtype(jnp.result_type(value), jnp.integer):
-            return jnp.asarray(value).astype(tree.result_dtype(position))  # a flat prior: 0
-        return value
+            value = jnp.asarray(value).astype(tree.result_dtype(position))  # a flat prior: 0
+        return value + log_jacobian(position)
 
     def prior_and_gradient(self, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
         """log_prior and its gradient (not of the potential: the sign is the prior's own)."""

@@ -8,6 +8,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import flag, real_number, whole_number
 from ergodax.target.base import AbstractTarget
+from ergodax.target.constrained import unconstrained
 from ergodax.tune import example_programs
 from ergodax.tune.curvature import LARGEST_DENSE
 from ergodax.tune.host import generator
@@ -259,6 +260,8 @@ def probe_modes(
     """
     whole_number("restarts", restarts, hint="Try 8.")
     real_number("spread", spread, above=0.0, hint="Try 3.")
+    target, init = unconstrained(target, init)
+    constrain = getattr(target, "constrain", lambda position: position)
     offsets = generator(key).standard_normal((restarts, tree.size(tree.freeze(init, "init"))))
     offsets[0] = 0.0
     ends = descents_from(target, starts_at(init, spread * offsets), ITERATIONS)
@@ -275,5 +278,5 @@ def probe_modes(
         else:
             chosen.append(k)
             found.append(1)
-    places = tuple(end(ends, k) for k in chosen)
+    places = tuple(constrain(end(ends, k)) for k in chosen)
     return Modes(places, values[chosen], tuple(found), restarts - sum(well))

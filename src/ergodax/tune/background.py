@@ -21,7 +21,6 @@ from ergodax.diagnostics.bias import BiasReport, bias
 from ergodax.driver.compile import short_runs
 from ergodax.driver.sample import sample
 from ergodax.gradient.base import GradientEstimator
-from ergodax.kernel import Kernel
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.estimator import (
@@ -32,7 +31,7 @@ from ergodax.tune.estimator import (
     Plan,
 )
 from ergodax.tune.host import on_device
-from ergodax.tune.whitening import Coordinates, posterior_in
+from ergodax.tune.whitening import Coordinates, as_given, posterior_in
 
 FRICTION = 1.0  # which makes the draws least correlated in whitened coordinates, whatever the step
 RELAXATIONS = 20  # burn-in, in units of the time 1 / h
@@ -145,7 +144,7 @@ def pilot_run(
 
 
 def compile_rounds(
-    kernel: Kernel,
+    kernel: Any,
     coordinates: Coordinates,
     starts: Float[Array, "chains d"],
     thin: int,
@@ -163,7 +162,7 @@ def compile_rounds(
             key=key,
             num_chains=len(starts),
             thin=thin,
-            collect=coordinates.position,
+            collect=as_given(kernel.gradient.target, coordinates),
             progress=False,
         )
     )

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import textwrap
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,13 +96,6 @@ class Tuned:
     doubt: str = ""
     piloted: bool = False
 
-    @property
-    def pilot(self) -> Samples:
-        """The draws of this kernel in the pilot run."""
-        assert self.bias is not None
-        both = self.bias.samples
-        return Samples(both.position["coarse"], both.info, both.final_state.coarse)
-
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
@@ -175,6 +168,7 @@ def differ(first: Any, second: Any, accuracy: float) -> bool:
     from scipy.special import ndtri
 
     scale = second["sd"].to_numpy()
+    scale = np.where(scale > 0.0, scale, 1.0)  # of what a constraint fixes
     many = -ndtri(FALSE_ALARM / (4 * len(scale)))
     for what in ("mean", "sd"):
         gap = np.abs((first[what] - second[what]).to_numpy()) / scale
@@ -184,12 +178,13 @@ def differ(first: Any, second: Any, accuracy: float) -> bool:
     return False
 
 
-def error_table(samples: Samples, bias: Any = None) -> Any:
+def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -> Any:
     """The errors of every component, in posterior standard deviations.
 
     Args:
         samples: draws.
         bias: a `BiasReport` of the setting that made the draws, or None for an exact sampler.
+        fixed: components that a constraint fixes, such as the zeros of a Cholesky factor.
 
     Returns:
         The DataFrame described in `Inference`.
@@ -220,6 +215,8 @@ def error_table(samples: Samples, bias: Any = None) -> Any:
         table["mcse_mean"] + table["bias_mean"], table["mcse_sd"] + table["bias_sd"]
     )
     table["ess"], table["r_hat"] = summary["ess"], summary["r_hat"]
+    table.loc[list(fixed), table.columns.drop(["mean", "ess", "r_hat"])] = 0.0
+    table.loc[list(fixed), "r_hat"] = 1.0
     return table
 
 

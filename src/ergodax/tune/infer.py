@@ -19,6 +19,7 @@ from ergodax.gradient.batches import check_resident
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
+from ergodax.target.constrained import unconstrained
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, double_precision, in_background, small_algebra
 from ergodax.tune.budget import Deadline
@@ -117,6 +118,7 @@ def infer(
     key, deadline = check_key(key), Deadline.after(max_seconds)
     with kept_programs(), contextlib.ExitStack() as stack:
         check_start(target, init)
+        target, init = unconstrained(target, init)
         arguments = {"accuracy": accuracy, "num_chains": num_chains}
         kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
         stack.callback(kept.close)
@@ -338,8 +340,8 @@ class _Inferring:
             doubt = f"a chain diverged at step {error.step}"
         else:
             drawn = self.posterior is not None and tuned.bias is not None
-            known = tuned.piloted and result.samples.num_draws == tuned.pilot.num_draws
-            doubt = self._doubt(result) if drawn and not known else ""
+            made = tuned.bias.samples.num_draws if tuned.bias and tuned.piloted else 0
+            doubt = self._doubt(result) if drawn and result.samples.num_draws > made else ""
             if not doubt:
                 return result
         settings.kept.forget()
@@ -350,10 +352,11 @@ class _Inferring:
     def _doubt(self, result: Inference) -> str:
         """Of draws by batches, which all rows can look at."""
         assert isinstance(self.target, Posterior)
-        samples = result.samples
+        samples, draws = result.samples, result.samples.position
+        constrain = getattr(self.target, "constrain", None)
         return doubt_of_draws(
             self.target,
-            samples.position,
+            draws if constrain is None else constrain.inverse(draws),
             samples.info.potential,
             key=self.key_surrogate,
             modes=self.modes,

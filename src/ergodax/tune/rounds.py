@@ -1,15 +1,20 @@
 """Draws in rounds until the errors are small enough, the time is up, or more would not help."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from ergodax import tree
+from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
+from ergodax.stats.draws import component_names
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import (
@@ -26,6 +31,7 @@ from ergodax.tune.host import split_key
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
 from ergodax.tune.start import seconds_of_gradient
+from ergodax.tune.whitening import as_given
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 DRAWS = 1_000  # of the first round, all chains together
@@ -81,7 +87,7 @@ def sample_rounds(
     key_look, *keys = split_key(key, 1 + ROUNDS)
     count = _first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
-        rounds.parts.append(tuned.pilot)
+        rounds.parts.append(rounds.pilot())
         count = rounds.wanted(key_look)
     while not kept.ends(rounds.drawn, not count or rounds.drawn == ROUNDS):
         rounds.draw(count, keys[rounds.drawn])
@@ -154,8 +160,9 @@ class _Rounds:
         if self.faults or not (self.good and isinstance(kernel, Nuts)) or self.compared:
             return 0
         norms = self.parts[-1].info.gradient_norm
-        draws, coordinates = self.parts[-1].position, self.tuned.coordinates
-        top, usual = narrowness(self.target, coordinates, draws, norms, key=key)
+        draws, constrain = self.parts[-1].position, getattr(self.target, "constrain", None)
+        draws = draws if constrain is None else constrain.inverse(draws)
+        top, usual = narrowness(self.target, self.tuned.coordinates, draws, norms, key=key)
         h = float(kernel.step_size)
         unstable = h**2 * top > UNSTABLE and top > NARROW * usual
         if unstable and self.shortened < SHORTENED and not self.deadline.over:
@@ -178,13 +185,47 @@ class _Rounds:
         """What the shorter steps found, with what was found before."""
         self.compared = True
         first, then = (_joined(x) for x in (self.parts[: self.before], self.parts[self.before :]))
-        if not differ(error_table(first), error_table(then), self.accuracy):
+        tables = (error_table(part, None, self.fixed) for part in (first, then))
+        if not differ(*tables, self.accuracy):
             return
         self.log.decide("draws", "those of the shorter steps", "they have led farther")
         self.parts, self.r_hats = self.parts[self.before :], []
         self.look(key)
         if unstable:
             self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
+
+    @functools.cached_property
+    def bias(self) -> BiasReport | None:
+        """Of what the user sees."""
+        constrain = getattr(self.target, "constrain", None)
+        if self.tuned.bias is None or constrain is None:
+            return self.tuned.bias
+        return self.tuned.bias.of(lambda draws: jax.tree.map(np.asarray, constrain(draws)))
+
+    def pilot(self) -> Samples:
+        """The draws of the tuned kernel in the pilot run."""
+        assert self.bias is not None
+        both = self.bias.samples
+        return Samples(both.position["coarse"], both.info, both.final_state.coarse)
+
+    @functools.cached_property
+    def fixed(self) -> list[str]:
+        """The components that a constraint fixes: the same at any two places."""
+        constrain = getattr(self.target, "constrain", None)
+        if constrain is None:
+            return []
+        centre = tree.freeze(self.tuned.coordinates.centre)
+        here, there = (
+            tree.freeze(constrain(jax.tree.map(lambda x, y=y: jnp.full_like(x, y), centre)))
+            for y in (0.25, 1.0)
+        )
+        same = Samples(jax.tree.map(lambda a, b: (a == b)[None, None], here, there), None, None)
+        return [
+            component
+            for name, fixed in same.named().items()
+            for component, yes in zip(component_names(name, fixed), fixed.ravel(), strict=True)
+            if yes
+        ]
 
     def draw(self, count: int, key: PRNGKeyArray) -> None:
         """One more round of so many draws of each chain, or as many as there is time for."""
@@ -218,7 +259,7 @@ class _Rounds:
             key=key,
             num_chains=self.num_chains,
             thin=self.tuned.thin,
-            collect=self.tuned.coordinates.position,
+            collect=as_given(self.target, self.tuned.coordinates),
             progress=self.progress,
             max_seconds=seconds,
             checkpoint=checkpoint,
@@ -228,7 +269,7 @@ class _Rounds:
         """Measure the errors, and note what more draws would not mend."""
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
-            self.table = error_table(self.samples, self.tuned.bias)
+            self.table = error_table(self.samples, self.bias, self.fixed)
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []

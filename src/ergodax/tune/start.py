@@ -60,7 +60,7 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
         TypeError: a position that is not floating point, or a potential that is not a number.
         ValueError: shapes that do not fit, or a density that is not finite.
     """
-    position = tree.freeze(init, "init")
+    position = target.freeze(init, "init")
     target.check(position)
     value, gradient = potential_and_gradient(target, position)
     if not tree.known_finite((value, gradient)):

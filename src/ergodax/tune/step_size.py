@@ -57,7 +57,8 @@ def first_step(
         ValueError: a share that is not positive, or no curvature at the position.
     """
     real_number("share", share, above=0.0, hint="Try 0.1.")
-    gradient, position = check_estimator(gradient), tree.freeze(position)
+    gradient = check_estimator(gradient)
+    position = gradient.target.freeze(position)
     keys = jax.random.split(check_key(key))
     curvature = float(_curvature(gradient.target, position, keys[0]))
     if not curvature > 0:

@@ -198,6 +198,12 @@ class _Composed(eqx.Module):
         return self.function(self.coordinates.position(u), *example)
 
 
+def as_given(target: AbstractTarget, coordinates: Coordinates) -> Callable[[Any], PyTree]:
+    """The function of u that gives the position as the user wrote it, constraints and all."""
+    constrain = getattr(target, "constrain", None)
+    return coordinates.position if constrain is None else _Composed(constrain, coordinates)
+
+
 def in_coordinates(target: AbstractTarget, coordinates: Coordinates) -> AbstractTarget:
     """The same target as a function of u; a Posterior keeps its data.
 
@@ -207,11 +213,21 @@ def in_coordinates(target: AbstractTarget, coordinates: Coordinates) -> Abstract
     """
     if isinstance(target, Posterior):
         return posterior_in(target, coordinates)
+    _check_unconstrained(target)
     return Target(_Composed(target.potential, coordinates))
 
 
 def posterior_in(posterior: Posterior, coordinates: Coordinates) -> Posterior:
     """`in_coordinates` of a posterior."""
+    _check_unconstrained(posterior)
     functions = [_Composed(f, coordinates) for f in (posterior.log_prior, posterior.log_likelihood)]
     # Not by the constructor, which would copy the data.
     return eqx.tree_at(lambda p: (p.log_prior, p.log_likelihood), posterior, tuple(functions))
+
+
+def _check_unconstrained(target: AbstractTarget) -> None:
+    if getattr(target, "constraints", None) is not None:
+        raise ValueError(
+            "the target has constraints, and these coordinates are of unconstrained numbers. Pass "
+            "what ergodax.target.unconstrained(target, position) returns."
+        )

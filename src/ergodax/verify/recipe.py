@@ -226,7 +226,7 @@ def _states(
     """Whole states with a leading axis: positions, and the other variables drawn and shaken."""
     key_position, key_auxiliary, key_shake = jax.random.split(key, 3)
     if points is not None:
-        positions = double(tree.freeze(points, "points"))
+        positions = double(target.freeze(points, "points"))
     else:
         positions = _drawn(target, position, temperature, key_position)
     one = first_of(positions)
@@ -251,7 +251,7 @@ def _drawn(
         return target.sample(key, NUM_POINTS).astype(float)
     if position is None:
         raise ValueError("pass points, or position: this target has no exact draws of its own.")
-    one = double(tree.freeze(position))
+    one = double(target.freeze(position))
     check_size(tree.size(one))
     target.check(one)
     flat, unravel = tree.ravel(one)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.graph import traced
-from ergodax.kernel import Kernel, State, check_kernel
+from ergodax.kernel import Kernel, State, check_kernel, freeze
 from ergodax.verify.equation import double
 from ergodax.verify.grid import Axis, as_grid, mesh
 from ergodax.verify.transition import TransitionLaw, leading_weights
@@ -203,7 +203,7 @@ def affine_step(kernel: Kernel, position: PyTree) -> AffineStep:
 def _read_off(kernel: Kernel, position: PyTree, *, lasting: bool) -> AffineStep:
     """The affine step of a kernel; a lasting one is the same at every step."""
     with jax.enable_x64(True):
-        found = jax.tree.map(np.asarray, _derivatives(kernel, double(tree.freeze(position))))
+        found = jax.tree.map(np.asarray, _derivatives(kernel, double(freeze(kernel, position))))
     matrix, noise, shift, errors, carried, scale, places = found
     errors, most = np.abs(errors).max(axis=1, initial=0.0), AFFINE * max(1.0, scale)
     now = np.equal(AHEAD, 0)
@@ -375,7 +375,7 @@ def _on_grid(
     whole_number("num_nodes", num_nodes)
     whole_number("order", order, at_least=2, below=1 + min(axis.points for axis in axes))
     with jax.enable_x64(True):
-        position = double(tree.freeze(position))
+        position = double(freeze(kernel, position))
         step = DealtStep(kernel, position, kept=False)
         if step.numbers.size != len(axes) or len(axes) > 2:
             raise ValueError(

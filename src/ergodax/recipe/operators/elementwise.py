@@ -161,8 +161,9 @@ class Diagonal(Symmetric):
 
     def _like(self, x: PyTree) -> PyTree:
         # In the dtype of the block, so that a double-precision mass promotes nothing.
-        if jax.tree.map(jnp.shape, self.values) == jax.tree.map(jnp.shape, x):
-            return jax.tree.map(lambda v, y: v.astype(y.dtype), self.values, x)
+        shapes = [jax.tree.map(jnp.shape, tree.bare(part)) for part in (self.values, x)]
+        if shapes[0] == shapes[1]:
+            return tree.matched(self.values, x)
         flat, unravel = tree.ravel(x)
         if eqx.is_array(self.values) and self.values.shape == flat.shape:
             return unravel(self.values.astype(flat.dtype))

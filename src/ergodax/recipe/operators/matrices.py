@@ -155,8 +155,7 @@ class LowRank(Symmetric):
 
     def _like(self, x: PyTree) -> "LowRank":
         """Itself in the dtype of the block, so that double-precision factors promote nothing."""
-        factor = jax.tree.map(lambda f, y: f.astype(y.dtype), self.factor, x)
-        return LowRank(factor, self.base)
+        return LowRank(tree.matched(self.factor, x), self.base)
 
     def _coefficients(self, x: PyTree) -> Float[Array, " k"]:
         return jax.vmap(tree.dot, in_axes=(0, None))(self.factor, x)
