@@ -59,6 +59,7 @@ from ergodax.sampler import (
     sgnht,
     sgrhmc,
     sgrld,
+    sms_ubu,
     split_hmc,
 )
 from ergodax.target import Mode, Posterior, Target, find_mode
@@ -92,7 +93,7 @@ __all__ = [
     "PotentialMetric", "Thermostat", "euler_maruyama", "splitting", "schedule",
     # samplers
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
-    "sgrhmc", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "cyclical",
+    "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "cyclical",
     "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",

@@ -168,6 +168,8 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "langevin, ABOBA": lambda h: ex.langevin(full(), h, scheme="ABOBA"),
     "langevin, OBABO": lambda h: ex.langevin(full(), h, scheme="OBABO"),
     "langevin, BAOA": lambda h: ex.langevin(full(), h, scheme="BAOA"),
+    "langevin, BU": lambda h: ex.langevin(minibatch(replace=True), h, mass=MATRIX, scheme="BU"),
+    "sms_ubu": lambda h: ex.sms_ubu(minibatch(), h, 2.0, mass=WEIGHTS, temperature=0.5),
     "langevin, dense mass": lambda h: ex.langevin(full(), h, mass=MATRIX, temperature=0.5),
     "sgnht": lambda h: ex.sgnht(minibatch(), h),
     "sgnht, per coordinate": lambda h: ex.sgnht(noisy(), h, mass=WEIGHTS, per_coordinate=True),

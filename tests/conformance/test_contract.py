@@ -35,7 +35,8 @@ ALL = KERNELS | WRAPPED
 ONE_OF_EACH = {
     "sgld", "sgld, shuffled epochs", "sgld, control variate", "sgld, svrg", "sgld, saga",
     "sghmc, averaged scores", "sghmc, stratified", "sghmc, compensated", "langevin, BAOAB", "sgnht",
-    "splitting, thermostat", "psgld", "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl", "hmc",
+    "sms_ubu", "splitting, thermostat", "psgld",
+    "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl", "hmc",
     "split hmc", "rmhmc", "recipe, dense diffusion", "cyclical, resampled", "replica exchange",
     "confidence", "austerity", "firefly", "tuna", "delayed acceptance, hmc", "accumulate",
 }  # fmt: skip

@@ -7,7 +7,7 @@ from ergodax.sampler.overdamped import msgld, sgld, sgrld
 from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
 from ergodax.sampler.thermostat import ccadl, sgnht
-from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc
+from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc, sms_ubu
 
 __all__ = [
     "ccadl",
@@ -26,5 +26,6 @@ __all__ = [
     "sgnht",
     "sgrhmc",
     "sgrld",
+    "sms_ubu",
     "split_hmc",
 ]
