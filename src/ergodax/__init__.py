@@ -53,6 +53,8 @@ from ergodax.sampler import (
     psgld,
     replica_exchange,
     rmhmc,
+    sa_sgld,
+    samadams,
     sgfs,
     sghmc,
     sgld,
@@ -61,6 +63,7 @@ from ergodax.sampler import (
     sgrld,
     sms_ubu,
     split_hmc,
+    time_rescaled,
 )
 from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
@@ -93,8 +96,9 @@ __all__ = [
     "PotentialMetric", "Thermostat", "euler_maruyama", "splitting", "schedule",
     # samplers
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
-    "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "cyclical",
-    "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
+    "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
+    "samadams", "time_rescaled", "cyclical", "replica_exchange", "counterexamples", "exact",
+    "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify",

@@ -223,6 +223,13 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "recipe, nose_hoover per coordinate": lambda h: ex.euler_maruyama(
         ex.dynamics.nose_hoover(per_coordinate=True), full(), h, semi_implicit=True
     ),
+    "sa_sgld": lambda h: ex.sa_sgld(minibatch(), h, bounds=(0.2, 1.0), temperature=0.5),
+    "samadams": lambda h: ex.samadams(
+        minibatch(replace=True), h, mass=MATRIX, bounds=(0.2, 1.0), power=1
+    ),
+    "time_rescaled, UBU": lambda h: ex.time_rescaled(
+        ex.langevin(full(), ex.schedule.Polynomial(h), scheme="UBU"), bounds=(0.2, 1.0)
+    ),
     "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),
     "cyclical, resampled": lambda h: ex.cyclical(
         ex.langevin, minibatch(replace=True), h, period=4, exploration=0.3, resample=True, mass=2.0

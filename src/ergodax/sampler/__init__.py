@@ -7,6 +7,7 @@ from ergodax.sampler.overdamped import msgld, sgld, sgrld
 from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
 from ergodax.sampler.thermostat import ccadl, sgnht
+from ergodax.sampler.time_rescaled import sa_sgld, samadams, time_rescaled
 from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc, sms_ubu
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "psgld",
     "replica_exchange",
     "rmhmc",
+    "sa_sgld",
+    "samadams",
     "sgfs",
     "sghmc",
     "sgld",
@@ -28,4 +31,5 @@ __all__ = [
     "sgrld",
     "sms_ubu",
     "split_hmc",
+    "time_rescaled",
 ]
