@@ -43,11 +43,13 @@ from ergodax.recipe import (
     dynamics,
 )
 from ergodax.sampler import (
+    barker,
     ccadl,
     counterexamples,
     cyclical,
     hmc,
     langevin,
+    lattice_random_walk,
     msgld,
     nogin,
     psgld,
@@ -97,8 +99,8 @@ __all__ = [
     # samplers
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
     "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
-    "samadams", "time_rescaled", "cyclical", "replica_exchange", "counterexamples", "exact",
-    "network", "bridge", "convert",
+    "samadams", "time_rescaled", "barker", "lattice_random_walk", "cyclical", "replica_exchange",
+    "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify",

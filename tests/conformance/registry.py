@@ -230,6 +230,11 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "time_rescaled, UBU": lambda h: ex.time_rescaled(
         ex.langevin(full(), ex.schedule.Polynomial(h), scheme="UBU"), bounds=(0.2, 1.0)
     ),
+    "barker": lambda h: ex.barker(minibatch(), h),
+    "barker, compensated": lambda h: ex.barker(
+        known(), h, temperature=0.5, spread=1, compensate=True
+    ),
+    "lattice_random_walk": lambda h: ex.lattice_random_walk(minibatch(), h, temperature=0.5),
     "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),
     "cyclical, resampled": lambda h: ex.cyclical(
         ex.langevin, minibatch(replace=True), h, period=4, exploration=0.3, resample=True, mass=2.0

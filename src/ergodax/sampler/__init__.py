@@ -9,13 +9,16 @@ from ergodax.sampler.replica_exchange import replica_exchange
 from ergodax.sampler.thermostat import ccadl, sgnht
 from ergodax.sampler.time_rescaled import sa_sgld, samadams, time_rescaled
 from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc, sms_ubu
+from ergodax.sampler.walks import barker, lattice_random_walk
 
 __all__ = [
+    "barker",
     "ccadl",
     "counterexamples",
     "cyclical",
     "hmc",
     "langevin",
+    "lattice_random_walk",
     "msgld",
     "nogin",
     "psgld",
