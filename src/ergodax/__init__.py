@@ -57,6 +57,7 @@ from ergodax.sampler import (
     rmhmc,
     sa_sgld,
     samadams,
+    scir,
     sgfs,
     sghmc,
     sgld,
@@ -99,8 +100,8 @@ __all__ = [
     # samplers
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
     "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
-    "samadams", "time_rescaled", "barker", "lattice_random_walk", "cyclical", "replica_exchange",
-    "counterexamples", "exact", "network", "bridge", "convert",
+    "samadams", "time_rescaled", "barker", "lattice_random_walk", "scir", "cyclical",
+    "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify",

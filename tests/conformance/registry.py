@@ -235,6 +235,7 @@ KERNELS: dict[str, Callable[[float], Any]] = {
         known(), h, temperature=0.5, spread=1, compensate=True
     ),
     "lattice_random_walk": lambda h: ex.lattice_random_walk(minibatch(), h, temperature=0.5),
+    "scir": lambda h: ex.scir(full(), h, temperature=0.5),
     "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),
     "cyclical, resampled": lambda h: ex.cyclical(
         ex.langevin, minibatch(replace=True), h, period=4, exploration=0.3, resample=True, mass=2.0

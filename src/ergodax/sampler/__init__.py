@@ -6,6 +6,7 @@ from ergodax.sampler.hamiltonian import hmc, rmhmc, split_hmc
 from ergodax.sampler.overdamped import msgld, sgld, sgrld
 from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
+from ergodax.sampler.simplex import scir
 from ergodax.sampler.thermostat import ccadl, sgnht
 from ergodax.sampler.time_rescaled import sa_sgld, samadams, time_rescaled
 from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc, sms_ubu
@@ -26,6 +27,7 @@ __all__ = [
     "rmhmc",
     "sa_sgld",
     "samadams",
+    "scir",
     "sgfs",
     "sghmc",
     "sgld",
