@@ -43,23 +43,30 @@ from ergodax.recipe import (
     dynamics,
 )
 from ergodax.sampler import (
+    barker,
     ccadl,
     counterexamples,
     cyclical,
     hmc,
     langevin,
+    lattice_random_walk,
     msgld,
     nogin,
     psgld,
     replica_exchange,
     rmhmc,
+    sa_sgld,
+    samadams,
+    scir,
     sgfs,
     sghmc,
     sgld,
     sgnht,
     sgrhmc,
     sgrld,
+    sms_ubu,
     split_hmc,
+    time_rescaled,
 )
 from ergodax.target import Mode, Posterior, Target, find_mode
 from ergodax.target import analytic as targets
@@ -93,7 +100,8 @@ __all__ = [
     "PotentialMetric", "Thermostat", "euler_maruyama", "splitting", "schedule",
     # samplers
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
-    "sgrhmc", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "cyclical",
+    "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
+    "samadams", "time_rescaled", "barker", "lattice_random_walk", "scir", "cyclical",
     "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",

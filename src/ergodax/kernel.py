@@ -55,6 +55,7 @@ class Info(eqx.Module):
             what the kernel's attribute `infeasible` says.
         sampling: False in the exploring stage of a cycle, whose positions are not draws.
         clipped: True where it did and the sampler was told to inject none instead.
+        weight: what the new position counts for in averages; None where all count alike.
     """
 
     step_size: Float[Array, ""]
@@ -68,6 +69,7 @@ class Info(eqx.Module):
     feasible: Bool[Array, ""] | None = None
     sampling: Bool[Array, ""] | None = None
     clipped: Bool[Array, ""] | None = None
+    weight: Float[Array, ""] | None = None
 
 
 def report_step(estimate: Any, position: PyTree, step_size: Array, **more: Any) -> Info:

@@ -14,6 +14,7 @@ from ergodax.checks import callable_function, whole_number
 from ergodax.control_flow import when
 from ergodax.kernel import Kernel, check_kernel
 from ergodax.stats.accumulators import Accumulator, Moments, Quantiles
+from ergodax.stats.draws import check_unweighted
 
 __all__ = ["Accumulator", "Moments", "Quantiles", "accumulate"]
 
@@ -55,6 +56,7 @@ class Accumulating(Kernel):
     def step(self, key: PRNGKeyArray, state: AccumulatingState) -> tuple[AccumulatingState, Any]:
         """A step of the kernel inside; the new position is counted if its turn has come."""
         inner, info = self.kernel.step(key, state.inner)
+        check_unweighted(info, "online.accumulate")
         taken = state.step + 1 - self.after
 
         def counted() -> dict[str, Any]:

@@ -313,6 +313,14 @@ def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
     return _random_like(jax.random.rademacher, key, tree)
 
 
+def signs(key: PRNGKeyArray, probability: PyTree) -> PyTree:
+    """Independent signs, +1 with these probabilities and else -1."""
+    uniform = _random_like(jax.random.uniform, key, probability)
+    return jax.tree.map(
+        lambda u, p: jnp.where(u < p, 1.0, -1.0).astype(p.dtype), uniform, probability
+    )
+
+
 def path_name(path: tuple[Any, ...]) -> str:
     """A key path as a name: ("layers", 0, "weight") gives "layers.0.weight"."""
     return jax.tree_util.keystr(path, simple=True, separator=".")

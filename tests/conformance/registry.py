@@ -168,6 +168,8 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "langevin, ABOBA": lambda h: ex.langevin(full(), h, scheme="ABOBA"),
     "langevin, OBABO": lambda h: ex.langevin(full(), h, scheme="OBABO"),
     "langevin, BAOA": lambda h: ex.langevin(full(), h, scheme="BAOA"),
+    "langevin, BU": lambda h: ex.langevin(minibatch(replace=True), h, mass=MATRIX, scheme="BU"),
+    "sms_ubu": lambda h: ex.sms_ubu(minibatch(), h, 2.0, mass=WEIGHTS, temperature=0.5),
     "langevin, dense mass": lambda h: ex.langevin(full(), h, mass=MATRIX, temperature=0.5),
     "sgnht": lambda h: ex.sgnht(minibatch(), h),
     "sgnht, per coordinate": lambda h: ex.sgnht(noisy(), h, mass=WEIGHTS, per_coordinate=True),
@@ -221,6 +223,19 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "recipe, nose_hoover per coordinate": lambda h: ex.euler_maruyama(
         ex.dynamics.nose_hoover(per_coordinate=True), full(), h, semi_implicit=True
     ),
+    "sa_sgld": lambda h: ex.sa_sgld(minibatch(), h, bounds=(0.2, 1.0), temperature=0.5),
+    "samadams": lambda h: ex.samadams(
+        minibatch(replace=True), h, mass=MATRIX, bounds=(0.2, 1.0), power=1
+    ),
+    "time_rescaled, UBU": lambda h: ex.time_rescaled(
+        ex.langevin(full(), ex.schedule.Polynomial(h), scheme="UBU"), bounds=(0.2, 1.0)
+    ),
+    "barker": lambda h: ex.barker(minibatch(), h),
+    "barker, compensated": lambda h: ex.barker(
+        known(), h, temperature=0.5, spread=1, compensate=True
+    ),
+    "lattice_random_walk": lambda h: ex.lattice_random_walk(minibatch(), h, temperature=0.5),
+    "scir": lambda h: ex.scir(full(), h, temperature=0.5),
     "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),
     "cyclical, resampled": lambda h: ex.cyclical(
         ex.langevin, minibatch(replace=True), h, period=4, exploration=0.3, resample=True, mass=2.0

@@ -35,6 +35,7 @@ ALL = KERNELS | WRAPPED
 ONE_OF_EACH = {
     "sgld", "sgld, shuffled epochs", "sgld, control variate", "sgld, svrg", "sgld, saga",
     "sghmc, averaged scores", "sghmc, stratified", "sghmc, compensated", "langevin, BAOAB", "sgnht",
+    "sms_ubu", "sa_sgld", "samadams", "barker", "lattice_random_walk", "scir",
     "splitting, thermostat", "psgld", "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl", "hmc",
     "split hmc", "rmhmc", "recipe, dense diffusion", "cyclical, resampled", "replica exchange",
     "confidence", "austerity", "firefly", "tuna", "delayed acceptance, hmc", "accumulate",
@@ -111,7 +112,10 @@ def test_chains_from_one_start_part_and_the_same_key_repeats(name):
     _, one, two, _ = two_steps(name, 1)
     _, other, another, _ = two_steps(name, 2)
     parted = (one.position != other.position) & (two.position != another.position)
-    assert parted.all(), "every coordinate has noise of its own"
+    if "lattice" in name:  # chains on one lattice meet again and again
+        assert (two.position != another.position).any()
+    else:
+        assert parted.all(), "every coordinate has noise of its own"
     again = two_steps.__wrapped__(name, 1)
     np.testing.assert_array_equal(two.position, again[2].position)
 

@@ -21,7 +21,7 @@ class Numbers(NamedTuple):
     noise: np.ndarray
 
 
-def _letter(letter: str, share: float, fresh: bool, z: Numbers) -> tuple[np.ndarray, np.ndarray]:
+def of_letter(letter: str, share: float, fresh: bool, z: Numbers) -> tuple[np.ndarray, np.ndarray]:
     """The linear map of a letter and the covariance of the noise it adds."""
     d = len(z.precision)
     x, r, n = (slice(i * d, (i + 1) * d) for i in range(3))
@@ -32,6 +32,14 @@ def _letter(letter: str, share: float, fresh: bool, z: Numbers) -> tuple[np.ndar
         damping = z.gamma * one
         matrix[r, r] = expm(-share * damping)
         noise[r, r] = z.t * (z.mass - matrix[r, r] @ z.mass @ matrix[r, r].T)
+    elif letter == "U":
+        # Van Loan: the flow of dz = F z dt + N(0, W dt) from one matrix exponential.
+        flow, heat = np.zeros((2 * d, 2 * d)), np.zeros((2 * d, 2 * d))
+        flow[x, r], flow[r, r] = np.linalg.inv(z.mass), -z.gamma * one
+        heat[r, r] = 2.0 * z.gamma * z.t * z.mass
+        both = expm(share * np.block([[-flow, heat], [np.zeros_like(flow), flow.T]]))
+        matrix[: 2 * d, : 2 * d] = both[2 * d :, 2 * d :].T
+        noise[: 2 * d, : 2 * d] = both[2 * d :, 2 * d :].T @ both[: 2 * d, 2 * d :]
     else:
         matrix[r, x], matrix[r, n] = -share * z.precision, -share * one
         if fresh:
@@ -46,11 +54,11 @@ def covariances(scheme: str, z: Numbers) -> dict[tuple[str, str], np.ndarray]:
     """The stationary covariance blocks of position and momentum at the end of a step."""
     d = len(z.precision)
     # In the long run a step begins as the one before ended: is the gradient still that of x?
-    stale = scheme.rfind("A") > scheme.rfind("B")
+    stale = max(scheme.rfind("A"), scheme.rfind("U")) > scheme.rfind("B")
     matrix, noise = np.eye(3 * d), np.zeros((3 * d, 3 * d))
     for letter in scheme:
-        m, s = _letter(letter, z.h / scheme.count(letter), letter == "B" and stale, z)
-        stale = letter == "A" or (stale and letter != "B")
+        m, s = of_letter(letter, z.h / scheme.count(letter), letter == "B" and stale, z)
+        stale = letter in "AU" or (stale and letter != "B")
         matrix, noise = m @ matrix, m @ noise @ m.T + s
     law = solve_discrete_lyapunov(matrix, noise)
     x, r = slice(0, d), slice(d, 2 * d)

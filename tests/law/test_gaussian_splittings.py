@@ -4,6 +4,7 @@ Two independent predictions: the closed forms of `theory` and, for any string, t
 built anew in NumPy. Nothing is sampled.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from .problems import KINDS, SETTINGS, line, problem
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-ODD = ["BABO", "AOAB", "OBAB", "ABOAB", "BAOBAAB"]
+ODD = ["BABO", "AOAB", "OBAB", "ABOAB", "BAOBAAB", "UBU", "BUB", "UBUUB"]
 
 
 def kernel_of(p, scheme, t, gamma, h, noise):
@@ -77,6 +78,10 @@ NUMBERS = [  # scheme, noise s2, Var x, Cov(x, r), Var r at h = 0.5, k = m = T =
     ("ABOBA", 4.0, 2.0207470413, 0.0, None),
     ("BAOAB", 4.0, 2.0887968440, None, None),
     ("BAOA", 4.0, 2.0887968440, 0.4555325443, 1.6207751539),
+    ("UBU", 0.0, 0.9585914657, 0.0110073414, 1.0212055557),
+    ("UBU", 4.0, 1.9596000566, 0.0431146781, 2.0433057867),
+    ("BU", 0.0, 1.0221002310, None, None),
+    ("BU", 4.0, 2.0873234953, None, None),
 ]
 
 
@@ -103,6 +108,59 @@ def wrong_root(key, momentum, mass, friction, temperature, t):
     noise = mass.sqrt_mv(flows.tree.normal_like(key, momentum))
     spread = -temperature * jnp.expm1(-2.0 * friction * t)
     return flows.tree.add_scaled(flows.tree.scale(jnp.exp(-friction * t), momentum), spread, noise)
+
+
+def flight(change):
+    """A fault of U: `change` of its keys, of its time, or of its two results."""
+    right = flows.free_flight
+    return faults.replacing(flows, "free_flight", lambda *given: change(right, *given))
+
+
+def of_whole_step(right, key, x, r, mass, gamma, t, h):
+    return right(key, x, r, mass, gamma, t, 2.0 * h)
+
+
+def with_independent_noises(right, key, x, r, *rest):
+    one, other = jax.random.split(key)
+    return right(one, x, r, *rest)[0], right(other, x, r, *rest)[1]
+
+
+def without_noise_of_position(right, key, x, r, mass, gamma, t, h):
+    return right(key, x, r, mass, gamma, 0.0, h)[0], right(key, x, r, mass, gamma, t, h)[1]
+
+
+FAULTS_OF_U = {
+    with_independent_noises: 0.7964879640,
+    without_noise_of_position: 0.7624988085,
+    of_whole_step: 1.8377003518,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_U)
+def test_a_fault_of_the_free_flight_has_the_law_that_it_should(fault):
+    kernel = ex.langevin(ex.FullGradient(line()), 0.5, scheme="UBU")
+    law = stationary_law(faults.Planted(kernel, flight(fault)), np.zeros(1))
+    np.testing.assert_allclose(law.cov(), FAULTS_OF_U[fault], atol=2e-10)
+
+
+def test_the_free_flight_is_accurate_at_any_friction():
+    """In single precision: the closed form loses all its digits where gamma t is small."""
+    rates, mass, temperature = np.array([0.0, 1e-6, 1e-3, 0.1999, 0.2001, 3.0], "f4"), 2.0, 1.3
+    zero = jnp.zeros(1, jnp.float32)
+
+    def end(xi, gamma):
+        with flows.tree.given_normals([xi[:1], xi[1:]]):
+            m = ex.Scalar(jnp.float32(mass))
+            return flows.free_flight(normals.key(), zero, zero, m, gamma, temperature, 1.0)
+
+    roots = jax.vmap(jax.jacfwd(end), (None, 0))(jnp.zeros(2, "f4"), jnp.asarray(rates))
+    for root, gamma in zip(np.stack(roots, 1).astype(float)[:, :, 0], rates, strict=True):
+        z = letters.Numbers(np.eye(1), mass * np.eye(1), float(gamma), 1.0, temperature, np.eye(1))
+        expected = letters.of_letter("U", 1.0, False, z)[1][:2, :2]
+        scale = np.sqrt(np.diag(expected)) + 1e-30
+        np.testing.assert_allclose(
+            (root @ root.T - expected) / np.outer(scale, scale), 0, atol=1e-4
+        )
 
 
 FAULTS = {

@@ -9,7 +9,10 @@ from scipy import stats
 from ergodax.data import Neighbours, ShuffledEpochs, WithoutReplacement, WithReplacement
 from ergodax.data.arrays import as_data, num_rows, take
 
-SCHEMES = [WithReplacement(), WithoutReplacement(), ShuffledEpochs(), Neighbours()]
+SCHEMES = [
+    WithReplacement(), WithoutReplacement(), ShuffledEpochs(), ShuffledEpochs(symmetric=True),
+    Neighbours(),
+]  # fmt: skip
 
 
 def batches(scheme, rows: int, size: int, count: int, key) -> np.ndarray:
@@ -66,6 +69,17 @@ def test_an_epoch_visits_rows_once(rows, size, key):
     left_out = [set(range(rows)) - set(epoch) for epoch in epochs]
     assert all(len(out) == rows % size for out in left_out)
     assert rows % size == 0 or len(set.union(*left_out)) > rows % size
+
+
+@pytest.mark.parametrize(("rows", "size"), [(12, 3), (13, 3), (5, 5), (1009, 100)])
+def test_a_symmetric_order_is_gone_through_forward_and_backward(rows, size, key):
+    """The batch at the turn is used twice running, and each order is a new one."""
+    each = rows // size
+    drawn = batches(ShuffledEpochs(symmetric=True), rows, size, 8 * each, key)
+    orders = drawn.reshape(4, 2 * each, size)
+    np.testing.assert_array_equal(orders, orders[:, ::-1])
+    assert all(len(set(order.ravel())) == each * size for order in orders)
+    assert len({tuple(order.ravel()) for order in orders}) == 4
 
 
 def largest_array(jaxpr) -> int:

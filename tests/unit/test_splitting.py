@@ -30,6 +30,10 @@ def test_shares(scheme):
         ("BAB", False, "has no O.*'BAOAB'"),
         ("", False, "has no A"),
         ("BAOAB", True, "has no D.*thermostat"),
+        ("UBUO", False, "has U beside A or O.*'UBU'"),
+        ("AUBA", False, "has U beside A or O"),
+        ("UU", False, "has no B; each of B .kick.*U .drift.*'UBU'"),
+        ("DUB", True, "unknown letter 'U'"),
     ],
 )
 def test_refused(scheme, thermostat, message):
@@ -46,6 +50,9 @@ def test_refused(scheme, thermostat, message):
         ("BAOA", False, 1),
         ("BABAO", False, 2),
         ("BABAOB", True, 2),
+        ("UBU", False, 1),
+        ("BU", False, 1),
+        ("BUB", True, 1),
     ],
 )
 def test_one_gradient_for_each_position(scheme, carries, evaluations, key):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,6 +41,60 @@ def test_whole_weights_are_repetitions():
     share = w / w.sum()
     expected = repeated.var() / (1.0 - np.sum(share**2))
     assert table["sd"].item() ** 2 == pytest.approx(expected, rel=1e-12)
+
+
+def run_of(kernel, **options):
+    given = {"num_chains": 2, "key": jax.random.key(1), "progress": False} | options
+    return ex.sample(kernel, jnp.ones(2), 60, **given)
+
+
+def adaptive():
+    gradient = ex.FullGradient(ex.targets.gaussian(jnp.zeros(2), 1.0))
+    return ex.sa_sgld(gradient, 0.1, rate=10.0, power=1.0)
+
+
+def test_a_sampler_with_weights_is_summarised_by_them():
+    run = run_of(adaptive(), thin=2)
+    weight = np.asarray(run.info.weight, np.float64)
+    assert weight.shape == (2, 30) and weight.std() > 0.1 * weight.mean()
+    mean = np.einsum("ct,ctd->d", weight, run.position) / weight.sum()
+    np.testing.assert_allclose(run.summary()["mean"], mean, rtol=1e-6)
+    np.testing.assert_array_equal(run.summary(), weighted(run))
+    assert abs(mean - run.position.mean(axis=(0, 1))).max() > 0.01
+
+
+def test_weights_become_repetitions():
+    run = run_of(adaptive())
+    equal = run.equally_weighted()
+    assert equal.info.weight is None and equal.num_draws == run.num_draws
+    for chain in range(2):
+        share = 60 * run.info.weight[chain] / run.info.weight[chain].sum()
+        drawn = [(equal.position[chain] == row).all(axis=1).sum() for row in run.position[chain]]
+        assert np.abs(np.array(drawn) - share).max() < 1.0
+    step = (
+        equal.info.step_size[0, 7],
+        np.flatnonzero(run.position[0, :, 0] == equal.position[0, 7, 0]),
+    )
+    assert step[0] in run.info.step_size[0, step[1]], "each draw keeps its Info"
+    assert equal.equally_weighted() is equal
+
+
+UNWEIGHTED = {
+    "ArviZ": lambda run: run.to_arviz(),
+    "this statistic": lambda run: ex.diagnostics.ess(run),
+    "online.accumulate": lambda run: run_of(
+        ex.online.accumulate(adaptive(), moments=ex.online.Moments())
+    ),
+    "diagnostics.bias": lambda run: ex.diagnostics.bias(
+        lambda h: adaptive(), jnp.zeros(2), 0.1, 10, key=jax.random.key(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("user", UNWEIGHTED)
+def test_what_takes_no_weights_says_so(user):
+    with pytest.raises(ValueError, match=f"{user} takes all draws.*equally_weighted"):
+        UNWEIGHTED[user](run_of(adaptive()))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from ergodax import tree
 from ergodax.checks import callable_function, flag, real_number, whole_number
 from ergodax.driver import Samples, sample
 from ergodax.kernel import Info, Kernel, check_kernel
-from ergodax.stats.draws import flat_components
+from ergodax.stats.draws import check_unweighted, flat_components
 from ergodax.stats.estimators import standard_error
 from ergodax.stats.summary import summarise
 
@@ -238,6 +238,7 @@ class Coupled(Kernel):
                 coarse, info = self.coarse.step(keys[0], state.coarse)
         else:
             coarse, info = self.coarse.step(keys[-1], state.coarse)
+        check_unweighted(info, "diagnostics.bias")
         return CoupledState(coarse, fine), _all_steps(infos, info)
 
 

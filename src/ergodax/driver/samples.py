@@ -12,7 +12,8 @@ from ergodax import tree
 from ergodax.checks import file_path, leaves, whole_number
 from ergodax.data.block import detach
 from ergodax.persist import saved
-from ergodax.stats.summary import summarise
+from ergodax.stats.draws import check_unweighted
+from ergodax.stats.summary import equal_weights, summarise, weighted
 
 
 class Samples(eqx.Module):
@@ -50,11 +51,30 @@ class Samples(eqx.Module):
 
         mcse is the Monte Carlo standard error of the mean, ess the bulk effective sample size
         and r_hat the rank-normalised split R-hat of Vehtari et al. (2021). None of
-        them sees the bias of a finite step size. Every draw counts alike: after decreasing
-        steps the draws need weights, see `postprocess.weighted`, and after `cyclical` the
-        exploring ones must go, see `sampling_stage`.
+        them sees the bias of a finite step size. Where the sampler gives the draws weights, as
+        `time_rescaled` does, it is `postprocess.weighted`; else every draw counts alike: after
+        decreasing steps the draws need weights, see there, and after `cyclical` the exploring
+        ones must go, see `sampling_stage`.
         """
+        if getattr(self.info, "weight", None) is not None:
+            return weighted(self)
         return summarise(self.named())
+
+    def equally_weighted(self) -> "Samples":
+        """Draws that all count alike, from draws with weights: each as often as its weight says.
+
+        Each chain has as many draws as before, some of them repeated and some gone, and
+        `info.weight` is None. Draws without weights are returned as they are.
+        """
+        weight = getattr(self.info, "weight", None)
+        if weight is None:
+            return self
+        which = equal_weights(np.asarray(weight))
+        rows = np.arange(len(which))[:, None]
+        info = eqx.tree_at(lambda info: info.weight, self.info, None)
+        both = (self.position, info)
+        position, info = jax.tree.map(lambda x: x[rows, which] if eqx.is_array(x) else x, both)
+        return Samples(position, info, self.final_state)
 
     def sampling_stage(self) -> "Samples":
         """The draws of the sampling stages alone, where the sampler has others (`cyclical`).
@@ -94,9 +114,13 @@ class Samples(eqx.Module):
         Args:
             dims: {variable: names of its axes after chain and draw}, optional.
             coords: {axis: labels}, optional.
+
+        Raises:
+            ValueError: the draws have weights, of which ArviZ knows nothing.
         """
         from arviz_base import from_dict
 
+        check_unweighted(self.info, "ArviZ")
         groups: dict[str, dict[str, np.ndarray]] = {"posterior": self.named()}
         stats = {
             tree.path_name(path) or "info": np.asarray(leaf)

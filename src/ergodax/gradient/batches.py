@@ -51,10 +51,14 @@ class BatchEstimator(GradientEstimator):
             ValueError: its rows are not like those of the data.
         """
         rows, size = checked_batch(batch, self.target.data)
+        return self.drawing(Given(rows, self.batching), size)
+
+    def drawing(self, batching: Batching, size: int) -> "BatchEstimator":
+        """This estimator with batches of `size` rows from another scheme."""
         leaves, structure = jax.tree.flatten(self)
         new = structure.unflatten(leaves)
         # Not by __init__, which would check the data and choose a scheme anew.
-        object.__setattr__(new, "batching", Given(rows, self.batching))
+        object.__setattr__(new, "batching", batching)
         object.__setattr__(new, "batch_size", size)
         return new
 

@@ -57,16 +57,16 @@ class Splitting(Kernel):
     @property
     def carries_gradient(self) -> bool:
         """Whether a step begins with the gradient that the step before ended with."""
-        order = "".join(letter for letter, _ in self.letters)
-        return order.find("B") < order.find("A") and order.rfind("B") > order.rfind("A")
+        order = [letter for letter, _ in self.letters if letter in "ABU"]
+        return order[0] == order[-1] == "B"
 
     @property
     def draws(self) -> int:
-        """How many keys a step uses: one for each O and each evaluation of the gradient."""
+        """How many keys a step uses: one for each O and U and each evaluation of the gradient."""
         stale, count = not self.carries_gradient, 0
         for letter, _ in self.letters:
-            count += letter == "O" or (letter == "B" and stale)
-            stale = letter == "A" or (stale and letter != "B")
+            count += letter in "OU" or (letter == "B" and stale)
+            stale = letter in "AU" or (stale and letter != "B")
         return count
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
@@ -85,7 +85,7 @@ class Splitting(Kernel):
         return State(position, auxiliary, state, estimate, start)
 
     def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
-        """Apply the letters in order; the gradient is evaluated anew only after an A."""
+        """Apply the letters in order; the gradient is evaluated anew only after an A or a U."""
         h, friction = self.step_size(state.step), self.friction(state.step)
         temperature = self.temperature(state.step)
         keys = iter(jax.random.split(key, self.draws))
@@ -103,6 +103,11 @@ class Splitting(Kernel):
                 auxiliary["momentum"] = flows.kick(momentum, estimate.gradient, t)
             elif letter == "O":
                 auxiliary["momentum"] = self._damp(next(keys), auxiliary, friction, temperature, t)
+            elif letter == "U":
+                position, auxiliary["momentum"] = flows.free_flight(
+                    next(keys), position, momentum, self.mass, friction, temperature, t
+                )
+                estimate = None
             else:
                 auxiliary["thermostat"] = self._heat(auxiliary, temperature, t)
         kept = estimate if self.carries_gradient else None
@@ -139,23 +144,31 @@ def parse(scheme: str, *, thermostat: bool) -> tuple[tuple[str, float], ...]:
     """The letters of a scheme with their fractions of the step; each letter's sum to 1.
 
     Raises:
-        ValueError: an unknown letter, or one that is missing.
+        ValueError: an unknown letter, one that is missing, or U beside what it is made of.
     """
-    legal = "ABOD" if thermostat else "ABO"
-    names = ", ".join(f"{letter} ({flows.LETTERS[letter]})" for letter in legal)
-    counts = Counter(scheme)
+    legal, counts = "ABOD" if thermostat else "ABOU", Counter(scheme)
     for letter in counts:
         if letter not in legal:
             raise ValueError(
-                f"scheme={scheme!r} has the unknown letter {letter!r}; the legal ones are {names}."
+                f"scheme={scheme!r} has the unknown letter {letter!r}; the legal ones are "
+                f"{_named(legal)}."
             )
-    for letter in legal:
+    if "U" in counts and counts["A"] + counts["O"]:
+        raise ValueError(
+            f"scheme={scheme!r} has U beside A or O, which U is made of. Try 'UBU' or 'BAOAB'."
+        )
+    needed, example = ("BU", "UBU") if "U" in counts else (legal.replace("U", ""), "BAOAB")
+    for letter in needed:
         if letter not in counts:
             raise ValueError(
-                f"scheme={scheme!r} has no {letter}; each of {names} must stand at least once, "
-                "as in 'BAOAB'."
+                f"scheme={scheme!r} has no {letter}; each of {_named(needed)} must stand at least "
+                f"once, as in {example!r}."
             )
     return tuple((letter, 1.0 / counts[letter]) for letter in scheme)
+
+
+def _named(letters: str) -> str:
+    return ", ".join(f"{letter} ({flows.LETTERS[letter]})" for letter in letters)
 
 
 def splitting(
@@ -175,12 +188,14 @@ def splitting(
         A: position += t M^-1 r        B: r -= t grad U(position)
         O: r = e^(-gamma t) r + N(0, T M (1 - e^(-2 gamma t)))
         D: zeta += t (r^T M^-1 r - d T) / mu, and O then damps with zeta instead of gamma
+        U: A and O at once, the exact flow of all but the force; in place of both
     A letter that stands k times gets h / k each time. The gradient is evaluated once for each
     position, so half kicks at one position share it (and its noise), across steps too: BAOAB,
     ABOBA, OBABO and BAOA all cost one gradient a step.
 
     Args:
-        scheme: such as "BAOAB", "ABOBA", "OBABO", "BAOA"; every legal letter at least once.
+        scheme: such as "BAOAB", "ABOBA", "OBABO", "BAOA" (A, B and O at least once each), or
+            "UBU", "BU" (U and B).
         gradient: an estimator of grad U.
         step_size: h, a positive number or a schedule.
         friction: the rate gamma, a number or a schedule; C = gamma M.

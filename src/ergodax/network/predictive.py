@@ -17,6 +17,7 @@ from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
 from ergodax.network.posterior import NetworkPosterior
+from ergodax.stats.draws import check_unweighted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +194,7 @@ class Predicting(Kernel):
     def step(self, key: PRNGKeyArray, state: PredictingState) -> tuple[PredictingState, Any]:
         """A step of the kernel inside; its position predicts if its turn has come."""
         inner, info = self.kernel.step(key, state.inner)
+        check_unweighted(info, "network.predictive")
         counts = (state.step >= self.after) & _samples(info)
         counted = state.counted + counts.astype(jnp.int32)
         sums = when(

@@ -6,25 +6,35 @@ from ergodax.sampler.hamiltonian import hmc, rmhmc, split_hmc
 from ergodax.sampler.overdamped import msgld, sgld, sgrld
 from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
+from ergodax.sampler.simplex import scir
 from ergodax.sampler.thermostat import ccadl, sgnht
-from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc
+from ergodax.sampler.time_rescaled import sa_sgld, samadams, time_rescaled
+from ergodax.sampler.underdamped import langevin, nogin, sghmc, sgrhmc, sms_ubu
+from ergodax.sampler.walks import barker, lattice_random_walk
 
 __all__ = [
+    "barker",
     "ccadl",
     "counterexamples",
     "cyclical",
     "hmc",
     "langevin",
+    "lattice_random_walk",
     "msgld",
     "nogin",
     "psgld",
     "replica_exchange",
     "rmhmc",
+    "sa_sgld",
+    "samadams",
+    "scir",
     "sgfs",
     "sghmc",
     "sgld",
     "sgnht",
     "sgrhmc",
     "sgrld",
+    "sms_ubu",
     "split_hmc",
+    "time_rescaled",
 ]

@@ -1,6 +1,6 @@
 """The draws of a run: as a tree, and with all components in one table."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -18,6 +18,19 @@ class Run(Protocol):
     position: PyTree
     info: PyTree
     final_state: PyTree
+
+
+def check_unweighted(info: Any, user: str) -> None:
+    """Refuse draws with weights, where all would be taken to count alike.
+
+    Raises:
+        ValueError: the Info has weights.
+    """
+    if getattr(info, "weight", None) is not None:
+        raise ValueError(
+            f"{user} takes all draws to count alike, and these have weights, info.weight. Try "
+            "samples.summary(), or samples.equally_weighted() in place of the samples."
+        )
 
 
 class Columns(NamedTuple):
@@ -41,8 +54,10 @@ def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
 
     Raises:
         TypeError: no array in it.
-        ValueError: arrays that do not share the axes chains and draws.
+        ValueError: arrays that do not share the axes chains and draws, or draws with weights.
     """
+    if isinstance(draws, Run):
+        check_unweighted(draws.info, "this statistic")
     positions = draws.position if isinstance(draws, Run) else draws
     arrays = [leaf for leaf in leaves(name, positions) if eqx.is_array_like(leaf)]
     shapes = {np.shape(leaf)[:2] for leaf in arrays}

@@ -72,7 +72,7 @@ def weighted(samples: Run, weights: Any = None) -> Any:
         samples: of `sample`. Draws of an exploring stage are not left out: see
             `Samples.sampling_stage`.
         weights: one for each draw, shape (draws,) or (chains, draws), not negative; by default
-            info.step_size.
+            info.weight, or where the sampler gives none info.step_size.
 
     Returns:
         A pandas DataFrame with the rows and columns of `Samples.summary`.
@@ -91,7 +91,7 @@ def weighted(samples: Run, weights: Any = None) -> Any:
 
     if not isinstance(samples, Run):
         raise TypeError(f"samples must be what ex.sample returns, not {type(samples).__name__}.")
-    draws = columns(samples, "samples")
+    draws = columns(samples.position, "samples.position")
     if draws.values.shape[1] < 4:
         raise ValueError(f"a summary needs 4 draws a chain, not {draws.values.shape[1]}.")
     w = _checked(weights, samples, draws.values.shape[:2])
@@ -105,7 +105,8 @@ def weighted(samples: Run, weights: Any = None) -> Any:
 def _checked(weights: Any, samples: Run, shape: tuple[int, ...]) -> np.ndarray:
     """The weights in float64, shape (chains, draws)."""
     if weights is None:
-        weights = getattr(samples.info, "step_size", None)
+        weights = getattr(samples.info, "weight", None)
+        weights = getattr(samples.info, "step_size", None) if weights is None else weights
         if weights is None:
             raise TypeError("these draws have no info.step_size; pass weights=, one for each draw.")
     w = np.asarray(numbers("weights", weights), np.float64)
@@ -117,6 +118,18 @@ def _checked(weights: Any, samples: Run, shape: tuple[int, ...]) -> np.ndarray:
     if not np.isfinite(w).all() or (w < 0.0).any() or (w.sum(axis=1) == 0.0).any():
         raise ValueError("weights must be finite and not negative, and not all zero in a chain.")
     return w
+
+
+def equal_weights(weights: np.ndarray) -> np.ndarray:
+    """Which draws of each chain, repeated as their weights say, all count alike.
+
+    Systematic resampling, the same number of draws as there are: a draw is taken as often as its
+    share of the chain's weight is of 1 / draws, up to less than one time.
+    """
+    count = weights.shape[1]
+    shares = weights.astype(np.float64) / weights.sum(axis=1, keepdims=True)
+    ends, places = np.cumsum(shares, axis=1), (np.arange(count) + 0.5) / count
+    return np.stack([np.minimum(np.searchsorted(end, places), count - 1) for end in ends])
 
 
 def _moments(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
