@@ -3,10 +3,10 @@
     python -m benchmarks microcanonical groups-100 gaussian-1000 stochastic-volatility
 
 For posteriors of the bank on which `infer` ends with NUTS: ESS of the worst mean for a thousand
-gradients, by NUTS as it was tuned and by BlackJAX's adjusted microcanonical sampler (Robnik, Cohn-Gordon
-and Seljak, arXiv:2503.01707). Both have the same coordinates, those of NUTS's warm-up. The latter
-begins at NUTS's last states, so it pays nothing for a warm-up but the search for its step, which is not
-counted, and of several lengths of trajectory the best counts: the comparison favours it.
+gradients, by NUTS as it was tuned and by BlackJAX's adjusted microcanonical sampler (Robnik,
+Cohn-Gordon and Seljak, arXiv:2503.01707). Both have the coordinates of NUTS's warm-up. The latter
+begins at NUTS's last states and pays nothing for a warm-up: the search for its step is not counted,
+and of several lengths of trajectory the best counts. So the comparison favours it.
 """
 
 import argparse
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
@@ -85,8 +84,9 @@ def row(name: str, seconds: float) -> list[str] | None:
     )
     if not any(d.chosen == "NUTS" for d in result.account.decisions):
         return None
-    coordinates = result.tuned.coordinates
-    samples = result.samples
+    coordinates, samples = result.tuned.coordinates, result.samples
+    if samples.final_state.position.dtype != jax.numpy.result_type(float):
+        return None  # it was done again in double precision, in which this process is not
     d = coordinates.dimension
     draws = coordinates.of_chains(samples.position).reshape(*samples.info.potential.shape, d)
     nuts = rate(np.asarray(draws, np.float64), float(np.sum(samples.info.evaluations)))

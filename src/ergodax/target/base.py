@@ -94,7 +94,7 @@ class Target(AbstractTarget):
     """
 
     function: Callable[[PyTree], Float[Array, ""]]
-    constraints: Constraints | None = eqx.field(static=True, repr=False)
+    constraints: Constraints | None = eqx.field(static=True, repr=False, default=None)
 
     def __init__(
         self, potential: Callable[[PyTree], Float[Array, ""]], *, constraints: Any = None

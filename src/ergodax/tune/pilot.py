@@ -99,14 +99,8 @@ def tune(
             break
         if late := search.is_late(log):
             break
-        if alternative and search.is_heavy:
-            why = (
-                "the error of the bias falls more slowly than noise does, as where few rows decide"
-            )
-            log.decide("batches", "none", why)
-            return None
-        if search.is_lost:
-            log.decide("batches", "none", "their draws have nothing of the normal law at the mode")
+        if doubt := search.doubt(alternative):
+            log.decide("batches", "none", doubt)
             return None
     if search.best is None:
         why = "there was no time for a pilot" if late else "their chains diverged"
@@ -171,10 +165,13 @@ class _Search:
         self.pace = (time.perf_counter() - began) / report.samples.num_draws
         return report
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the draws of the last pilot were far from all that was foreseen."""
-        return self.best is not None and self.widest > WILD
+    def doubt(self, alternative: bool) -> str:
+        """Why another run would be as bad as the last; "" where it may be better."""
+        if self.best is not None and self.widest > WILD:
+            return "their draws have nothing of the normal law at the mode"
+        if alternative and self.is_heavy:
+            return "the error of the bias falls more slowly than noise does: a few rows decide"
+        return ""
 
     def is_late(self, log: DecisionLog) -> bool:
         """Whether there is no time for another run."""

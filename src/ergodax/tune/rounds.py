@@ -185,8 +185,8 @@ class _Rounds:
         """What the shorter steps found, with what was found before."""
         self.compared = True
         first, then = (_joined(x) for x in (self.parts[: self.before], self.parts[self.before :]))
-        tables = (error_table(part, None, self.fixed) for part in (first, then))
-        if not differ(*tables, self.accuracy):
+        before, after = (error_table(part, None, self.fixed) for part in (first, then))
+        if not differ(before, after, self.accuracy):
             return
         self.log.decide("draws", "those of the shorter steps", "they have led farther")
         self.parts, self.r_hats = self.parts[self.before :], []
