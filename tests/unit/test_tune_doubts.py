@@ -7,7 +7,10 @@ import pytest
 
 import ergodax as ex
 from ergodax.tune import Coordinates
+from ergodax.tune.budget import Deadline
+from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.doubts import doubt_of_draws, improper_direction, stops_near
+from ergodax.tune.start import find_start
 
 KEY = jax.random.key(3)
 NORMAL = ex.Posterior(
@@ -69,3 +72,30 @@ def test_an_edge_near_the_draws_is_seen():
     assert not stops_near(NORMAL, UNIT, places, key=KEY)
     edge = ex.Target(lambda x: jnp.sum(x - jnp.log(x)))
     assert stops_near(edge, UNIT, places, key=KEY)
+
+
+def test_a_proper_density_of_degenerate_coordinates_is_not_called_improper():
+    """Where the density has no bound, the curvature's scales are those of no distance."""
+    proper = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
+    tiny = Coordinates(jnp.zeros(2), jnp.float32(1e-9) * jnp.eye(2))
+    assert improper_direction(proper, jnp.zeros(2), jnp.zeros(2), tiny) == ""
+    flat = ex.Target(lambda x: 0.5 * x[0] ** 2)
+    assert improper_direction(flat, jnp.zeros(2), jnp.zeros(2), tiny) == "position[1]"
+
+
+@pytest.mark.parametrize("effects", [30, 1])
+def test_a_mode_that_is_a_spike_without_mass_is_no_place_to_begin(effects):
+    """30 effects whose sd may vanish: the density is exp(450) as high there, the volume exp(-900)
+    as large. One effect is the control: the density has its mode where its mass is."""
+
+    def potential(z):
+        t, x = z["log_sd"], z["effects"]
+        return 0.5 * t**2 + effects * t + 0.5 * jnp.sum(x**2) * jnp.exp(-2.0 * t)
+
+    init = {"effects": jnp.full(effects, 0.1), "log_sd": jnp.float32(0.0)}
+    log = DecisionLog()
+    start = find_start(ex.Target(potential), init, log, KEY, Deadline.never())
+    if effects == 30:
+        assert start.place is init, str(log)
+    else:
+        assert float(start.place["log_sd"]) == pytest.approx(-1.0, abs=0.05), str(log)

@@ -193,13 +193,15 @@ def improper_direction(
 
 
 def _flattest(coordinates: Coordinates) -> list[Float[np.ndarray, " d"]]:
-    """The longest columns of L."""
+    """The longest columns of L, and of length 1 at least."""
     basis = np.asarray(coordinates.basis, np.float64)
-    if basis.ndim == 2:
-        longest = np.argsort(-np.linalg.norm(basis, axis=0))[:FLATTEST]
-        return [basis[:, k] for k in longest]
-    longest = np.argsort(-np.abs(basis))[:FLATTEST]
-    return [basis[k] * np.eye(1, len(basis), k)[0] for k in longest]
+    lengths = np.linalg.norm(basis, axis=0) if basis.ndim == 2 else np.abs(basis)
+    rays = []
+    for k in np.argsort(-lengths)[:FLATTEST]:
+        column = basis[:, k] if basis.ndim == 2 else basis[k] * np.eye(1, len(basis), k)[0]
+        # Where the density has no bound, the curvature tells of no place that is far.
+        rays.append(column / min(lengths[k], 1.0))
+    return rays
 
 
 def _potential(target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d"]) -> float:

@@ -1,6 +1,7 @@
 """The no-U-turn sampler of BlackJAX as a kernel, and its warm-up by all chains together."""
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from ergodax.tune.whitening import Coordinates, in_coordinates
 SETTLING = 50  # from the start to where the draws are looked at
 WINDOWS = 50, 100, 150  # after each the coordinates are those of its draws
 LAST = 60  # with the step alone adapted
+WARM_UP = SETTLING + sum(WINDOWS) + LAST
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
 ACCEPTANCE = 0.8
@@ -135,6 +137,7 @@ def tune_nuts(
     seconds = num_chains * seconds_of_gradient(target, coordinates.centre)
     most = int(np.log2(max(SHARE * deadline.left() / seconds, 1.0)))
     doublings = int(np.clip(most, FEWEST_DOUBLINGS, MOST_DOUBLINGS))
+    began = time.perf_counter()
     warm = warm_up(
         target,
         coordinates,
@@ -145,11 +148,12 @@ def tune_nuts(
         acceptance=acceptance,
     )
     tuned = Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0)
-    if warm.cut:
-        wanted = warm_up_seconds(target, coordinates, num_chains) / SHARE_OF_WARM_UP
+    if warm.done < 1.0:
+        took = time.perf_counter() - began
+        wanted = took / max(warm.done, BLOCK / WARM_UP) / SHARE_OF_WARM_UP
         doubt = (
-            "the time was up before NUTS had found its step and its scales; that takes some "
-            f"{wanted:,.0f} s: try a larger max_seconds"
+            "the time was up before NUTS had found its step and its scales; at its pace so far all "
+            f"takes some {wanted:,.0f} s: try a larger max_seconds"
         )
         tuned = dataclasses.replace(tuned, doubt=doubt)
     if modes:  # the long steps of the warm-up may have brought all chains into one of them
@@ -174,7 +178,7 @@ def _inside(
 
 def warm_up_seconds(target: AbstractTarget, coordinates: Coordinates, num_chains: int) -> float:
     """How long a warm-up of NUTS mostly takes, its compilation apart."""
-    leapfrogs = TRAJECTORY * (SETTLING + sum(WINDOWS) + LAST)
+    leapfrogs = TRAJECTORY * WARM_UP
     return leapfrogs * num_chains * seconds_of_gradient(target, coordinates.centre)
 
 
@@ -184,7 +188,7 @@ class Warm(NamedTuple):
     kernel: Nuts  # in the coordinates
     coordinates: Coordinates
     ends: Float[Array, "chains d"]  # u of each chain
-    cut: bool = False  # whether the time was up before its end
+    done: float = 1.0  # the share of its steps that there was time for
 
 
 def warm_up(
@@ -220,7 +224,7 @@ def warm_up(
     step = chains.step
     if acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
-    return Warm(chains.kernel(step), chains.coordinates, chains.ends, deadline.over)
+    return Warm(chains.kernel(step), chains.coordinates, chains.ends, chains.taken / WARM_UP)
 
 
 class _Chains:
@@ -238,6 +242,7 @@ class _Chains:
         self.target, self.coordinates, self.ends = target, coordinates, starts
         self.doublings, self.deadline, self.acceptance = doublings, deadline, acceptance
         self.step, self.found = 1.0, False  # the scale of the coordinates, if they are right
+        self.taken = 0  # steps of the right size
 
     def kernel(self, step: float) -> Nuts:
         """With a step in the present coordinates."""
@@ -253,6 +258,7 @@ class _Chains:
             samples = self._block(key_block)
             off = _acceptance(samples) - self.acceptance
             self.step *= float(np.exp(GAIN * off / np.sqrt(1.0 + number)))
+            self.taken += samples.num_draws
             parts.append(self.coordinates.of_chains(samples.position))
             logs.append(np.log(self.step))
         if not parts:

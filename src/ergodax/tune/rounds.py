@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from typing import Any
 
 import equinox as eqx
@@ -140,6 +141,7 @@ class _Rounds:
     r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
     faults: list[str] = dataclasses.field(default_factory=list)
     late: bool = False  # the last round was cut
+    looking: float = 0.0  # seconds for a draw of each chain, that the last table took
     shortened: int = 0  # times the step was
     before: int = 0  # parts that had been drawn then
     compared: bool = False  # their draws, with those of the shorter steps
@@ -235,7 +237,8 @@ class _Rounds:
         else:
             early = -(-self.tuned.burn_in // thin)  # draws that are left out
         with self.log.timing("sampling"):
-            name, seconds = f"round-{self.drawn}", self.deadline.left()
+            seconds = self.deadline.left() - (early + count) * self.looking
+            name, seconds = f"round-{self.drawn}", max(seconds, 0.0)
             part = self._sample(name, positions, early + count, key, seconds)
             self.late = self.kept.made(name, part.num_draws)
             if self.late and not self.parts and part.num_draws < AT_LEAST:
@@ -267,9 +270,11 @@ class _Rounds:
 
     def look(self, key: PRNGKeyArray) -> None:
         """Measure the errors, and note what more draws would not mend."""
+        began = time.perf_counter()
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
             self.table = error_table(self.samples, self.bias, self.fixed)
+        self.looking = (time.perf_counter() - began) / self.samples.num_draws
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []

@@ -33,6 +33,7 @@ NEWTONS = 60  # iterations of Newton's method, where L-BFGS does not come near
 CHUNK = 1024  # examples at a time, whose Hessians are summed
 ASIDE = 0.1  # in the position's own units
 FALL = 0.1  # in potential, from a place that is no mode
+SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
 COARSEST = 0.1  # the rounding of a component, in its sds
 # Of the look around the mode:
 PLACES = 16
@@ -94,6 +95,8 @@ def find_start(
         looked = (_look_around(target, start, key_look) for start in candidates)
         plain = Start(init, plain_coordinates(init), True, False)
         begin = next((start for start in looked if start.typical), plain)
+        if begin.place is place and _is_spike(target, begin, init, key_scale):
+            begin = _look_around(target, plain, key_look)
     _tell(log, mode, begin, begin.place is place)
     return begin._replace(mode=place)
 
@@ -106,6 +109,24 @@ def _candidates(
     for place in (mode, init):
         yield Start(place, curvature_coordinates(target, place, key=key), True, False)
     yield Start(init, plain_coordinates(init), True, False)
+
+
+def _is_spike(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKeyArray) -> bool:
+    """Whether the mode, though higher, has less mass than what is around `init`.
+
+    Where a variance vanishes the density may have no bound: it is as high as the search has come
+    deep, in a volume that is smaller still, where no draw comes. Such scales are told by it.
+    """
+    scales = start.coordinates.scales
+    if start.coordinates.basis.ndim == 1 or scales.min() > SPIKE * scales.max():
+        return False
+    there = curvature_coordinates(target, init, key=key)
+    masses = []
+    for place, coordinates in ((start.place, start.coordinates), (init, there)):
+        potential, _ = potential_and_gradient(target, tree.freeze(place))
+        volume = np.linalg.slogdet(np.asarray(coordinates.basis, np.float64))[1]
+        masses.append(volume - float(potential))
+    return bool(masses[0] < masses[1])
 
 
 def _tell(log: DecisionLog, mode: Minimum, start: Start, at_mode: bool) -> None:

@@ -48,6 +48,7 @@ CHAINS = 8  # at least, in the rounds: more draws of each step of a chain
 ACCEPTANCE = 0.65
 TRIALS = 50  # steps of each chain that tell how often the whole data agree
 LEAST = 0.2  # of the steps of each chain that must move it
+SHORTEST = 0.1  # trajectory, with which a chain would take a hundred to come anywhere
 MOST_BETWEEN = 8  # trajectories between tests by all data
 
 
@@ -277,12 +278,15 @@ def _tried(
     )
     accepted = float(np.mean(samples.info.acceptance))
     moves = np.any(np.diff(samples.position, axis=1), axis=-1).mean(axis=1)  # of each chain
+    served = moves.min() >= LEAST and steps.outer * steps.outer_count >= SHORTEST
     log.decide(
         "surrogate",
-        f"{condensed.evaluations:,} of {total:,} rows, a polynomial for the others",
+        f"{condensed.evaluations:,} of {total:,} rows, a polynomial for the others"
+        if served
+        else "none",
         f"log density off by {float(condensed.spread):.2g}; {accepted:.0%} accepted by all rows",
     )
-    if moves.min() < LEAST:
+    if not served:
         return None
     log.decide(
         "sampler",
