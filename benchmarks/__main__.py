@@ -15,6 +15,7 @@ BENCHMARKS = {
     "hosts": ("hosts", "several devices and processes: a step, the loss of one"),
     "streams": ("streams", "data on disk, compared with data in memory"),
     "stein_tuner": ("stein_tuner", "step sizes by a bandit on the Stein discrepancy"),
+    "microcanonical": ("microcanonical", "ESS a gradient, with that of NUTS, on the bank"),
     "gallery": ("gallery", "from a slider's move to the changed picture"),
 }
 
@@ -22,7 +23,7 @@ BENCHMARKS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the named benchmark, or list all of them."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    listed = "\n".join(f"  {each:<12}{what}" for each, (_, what) in BENCHMARKS.items())
+    listed = "\n".join(f"  {each:<15}{what}" for each, (_, what) in BENCHMARKS.items())
     if name in ("-h", "--help"):
         print(f"usage: python -m benchmarks NAME [OPTIONS]\n\n{listed}\n\nNAME --help: its options")
     elif name in BENCHMARKS:
