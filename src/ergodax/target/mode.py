@@ -23,6 +23,7 @@ from ergodax.target.posterior import Posterior
 TOLERANCE = 1e-4
 CHUNK = 1024  # rows of a source at a time, so that the intermediate results stay small
 GENTLER = 0.9  # than at the start, the slope must be where a search ends
+STRAIGHT = 500  # evaluations down a slope that does not become gentler
 ROUNDINGS = 32.0  # by which a sum of many terms is off, at most
 
 
@@ -304,7 +305,8 @@ def minimise(
         evaluations += 1
         norm = float(np.linalg.norm(slope))
         # Down a slope without an end `enough` grows with the potential.
-        flat = bool(np.isfinite(value) and norm <= enough(value) and norm < GENTLER * first)
+        gentler = norm < GENTLER * first
+        flat = bool(np.isfinite(value) and norm <= enough(value) and gentler)
         first = min(first, norm) if evaluations == 1 else first
         change = 0.5 * float((slope + slope_there) @ (x - best.position))
         if abs(change) < ROUNDINGS * rounding * abs(best.potential) < np.inf:
@@ -312,7 +314,8 @@ def minimise(
         if flat or value < best.potential:
             best = Minimum(x.copy(), value, norm, iterations, evaluations, flat)
             slope_there = slope
-        if flat or (stop is not None and stop()):
+        endless = evaluations > STRAIGHT and not gentler
+        if flat or endless or (stop is not None and stop()):
             raise _Enough
         return value, slope
 
