@@ -46,9 +46,9 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
-    """All of tests/slow is slow."""
+    """All of tests/slow is slow, and so are the examples in docstrings, which compile anew."""
     for item in items:
-        if SLOW in item.path.parents:
+        if SLOW in item.path.parents or isinstance(item, pytest.DoctestItem):
             item.add_marker(pytest.mark.slow)
 
 
