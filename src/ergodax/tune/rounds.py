@@ -98,7 +98,7 @@ def sample_rounds(
     if not (rounds.good or rounds.faults or log.faults):
         rounds.faults.append(rounds.shortcoming())
     draws = f"{rounds.samples.num_draws} draws of each of {num_chains} chains"
-    first = "the last pilot's and " if tuned.piloted else ""
+    first = "the pilot's, then " if tuned.piloted else ""
     log.decide("length", draws, f"{first}{rounds.drawn} rounds, thinned by {tuned.thin}")
     if not log.faults:  # else these follow from those
         log.faults.extend(rounds.faults)
