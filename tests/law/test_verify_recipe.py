@@ -36,12 +36,18 @@ def low_rank(x):
     return ex.LowRank(jnp.sin(x + x[1])[None], 1.0 + 0.3 * x[0] ** 2)
 
 
+def repeated(x):
+    """Two equal eigenvalues everywhere, where those of a matrix have no derivative of their own."""
+    return ex.LowRank((1.0 + 0.3 * jnp.sin(x[0] + x[1])) * jnp.eye(2, dtype=x.dtype), 1.0)
+
+
 METRICS = {
     "number": number,
     "separable": separable,
     "coupled": coupled,
     "dense": dense,
     "low rank": low_rank,
+    "repeated": repeated,
     "closed form": ex.Metric(separable, divergence=jnp.cos),
     "potential": ex.PotentialMetric(lambda u: 1.5 * jnp.sqrt(u + 0.5)),
 }
@@ -201,6 +207,13 @@ def test_a_counterexample_is_refuted_and_corrected(name, x64):
     if name in CLOSED_FORM:
         expected = jax.lax.map(CLOSED_FORM[name], jnp.asarray(report.points))
         np.testing.assert_allclose(report.residual, expected, atol=1e-11)
+
+
+def test_repeated_eigenvalues_without_gamma():
+    """The control of the metric "repeated": its Gamma is not zero, and matters."""
+    report = ex.verify.recipe(dynamics.naive_riemannian_underdamped(repeated), BANANA)
+    assert not report.ok and report.mended_by is not None, report
+    assert report.mended_by.fault == "Gamma is missing"
 
 
 @pytest.mark.parametrize("metric", [number, separable])

@@ -92,3 +92,14 @@ def test_exactly_all_of_the_noise_is_feasible():
     noise, feasible = alone(d, Scalar(1.0), v, jnp.ones(SIZE))
     assert bool(feasible)
     np.testing.assert_allclose(noise, 0.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("enters", [True, False])
+def test_nothing_is_injected_that_could_be_lowered(enters, x64):
+    """D = 0 in a coordinate: feasible only where the gradient's noise does not enter it."""
+    factor = FACTOR * np.array([1.0, 1.0, float(enters)])
+    diffusion, column = Diagonal(jnp.array([1.0, 1.6, 0.0])), Diagonal(jnp.ones(SIZE))
+    found, feasible = covariance_of(diffusion, column, LowRank(jnp.asarray(factor)))
+    assert feasible is (not enters)
+    expected = 2 * H * T * np.diag([1.0, 1.6, 0.0]) - H**2 * factor.T @ factor
+    assert np.allclose(found, expected, atol=1e-12) is (not enters)

@@ -103,7 +103,9 @@ def _structured(
         return noise, root.feasible
     if not isinstance(covariance, LowRank):
         return None
-    # A - W^T W with A diagonal is A^1/2 (I - W' W'^T) A^1/2 for W' = A^-1/2 W.
+    # A - W^T W with A diagonal is A^1/2 (I - W' W'^T) A^1/2 for W' = A^-1/2 W. Where A is zero
+    # W' can't tell whether W is: the diagonal of the whole can.
+    jax.tree.map(root, left_by(covariance.diagonal()), full)
     spread = jax.tree.map(root, left_by(Scalar(covariance.base)), full)
     weight = jax.tree.map(
         lambda p, s: jnp.where(s > 0, p / jnp.where(s > 0, s, 1.0), 0.0), column.mv(ones), spread

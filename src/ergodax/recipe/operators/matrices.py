@@ -11,7 +11,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import numbers
-from ergodax.recipe.operators.elementwise import Operator, Symmetric, check_positive
+from ergodax.recipe.operators.elementwise import (
+    Diagonal,
+    Operator,
+    Symmetric,
+    check_positive,
+)
 
 EXACT_DIVERGENCE = 64  # up to this size the divergence of a dense block is exact
 
@@ -135,6 +140,29 @@ def _psd_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return jax.lax.cond(jnp.all(jnp.isfinite(factor)), lambda: factor, by_eigenvalues)
 
 
+@jax.custom_jvp
+def _definite_root(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """The symmetric root of a positive definite matrix, differentiable where eigenvalues meet."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.sqrt(values)[None]) @ vectors.T
+
+
+@_definite_root.defjvp
+def _slope_of_root(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """X' of X X = A: it solves X X' + X' X = A', and so can be differentiated again."""
+    root = _definite_root(*primals)
+
+    def solve(_: Any, right: Array) -> Array:
+        values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(root))
+        inner = vectors.T @ right @ vectors / (values[:, None] + values[None])
+        return vectors @ inner @ vectors.T
+
+    slope = jax.lax.custom_linear_solve(
+        lambda x: root @ x + x @ root, tangents[0], solve, symmetric=True
+    )
+    return root, slope
+
+
 class LowRank(Symmetric):
     """base I + sum over k of f_k f_k^T.
 
@@ -192,13 +220,18 @@ class LowRank(Symmetric):
         inner = vectors @ (weight * (vectors.T @ own._coefficients(x)))
         return tree.add(tree.scale(base, x), own._combine(inner))
 
+    def diagonal(self) -> Diagonal:
+        """The entries on its diagonal."""
+        own = jax.tree.map(lambda f: tree.cast(self.base, f) + jnp.sum(f**2, axis=0), self.factor)
+        return Diagonal(own)
+
     def factors(self) -> tuple["LowRank", "LowRank"]:
         """The symmetric square root, of the same rank, and itself; base must be positive."""
-        s, vectors = jnp.linalg.eigh(self._gram())
-        base = tree.cast(self.base, s)
-        # (sqrt(base + s) - sqrt(base)) / s, without the cancellation at s = 0.
-        weight = 1.0 / (jnp.sqrt(base + jnp.clip(s, 0.0)) + jnp.sqrt(base))
-        turn = jnp.sqrt(weight)[:, None] * vectors.T
+        gram = self._gram()
+        base, one = tree.cast(self.base, gram), jnp.eye(gram.shape[0], dtype=gram.dtype)
+        # F^T X^-1 F with X = (base + F F^T)^1/2 + base^1/2 is what the root has beyond base^1/2.
+        lower = jnp.linalg.cholesky(_definite_root(base * one + gram) + jnp.sqrt(base) * one)
+        turn = jax.scipy.linalg.solve_triangular(lower, one, lower=True)
         factor = jax.tree.map(lambda f: jnp.tensordot(turn.astype(f.dtype), f, axes=1), self.factor)
         return LowRank(factor, jnp.sqrt(self.base)), self
 
