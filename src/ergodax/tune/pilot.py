@@ -37,6 +37,7 @@ ATTEMPTS = 6
 RUN = 0.6  # of the time for all pilots, that one may take
 LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
 LONGER = 2.0, 16.0  # times as many draws, where it may be the noise of the measurement
+LARGE = 0.75  # of the accuracy, below which a bias does no harm
 SLOWLY = 1.3  # times the error of a draw before: more than the noise of an estimated error
 SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
 SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
@@ -214,7 +215,8 @@ class _Search:
     def take_more(self, made: int, bound: float, accuracy: float) -> None:
         """As many draws as bring the bound down if it is the noise of so many; is it that?"""
         error = bound * made**0.5
-        self.is_heavy, self.error = error > SLOWLY * self.error, error
+        self.is_heavy = error > SLOWLY * self.error and bound > LARGE * accuracy
+        self.error = error
         self.draws = int(made * np.clip(1.2 * (2.0 * bound / accuracy) ** 2, *LONGER))
 
 
