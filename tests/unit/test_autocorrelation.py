@@ -9,6 +9,7 @@ from arviz_stats.base.array import array_stats
 
 import ergodax as ex
 from ergodax import diagnostics
+from ergodax.stats import estimators
 from ergodax.stats.estimators import effective_size, scale_reduction, standard_error
 
 WORKED = np.array([[1.0, 2.0, 3.0, 4.0], [2.0, 3.0, 4.0, 5.0]])
@@ -141,3 +142,12 @@ def test_the_estimators_are_those_of_arviz(chains, draws):
                 x, chain_axis=0, draw_axis=1, method=method, **more
             )
         np.testing.assert_allclose(ours(x), theirs, rtol=1e-9, err_msg=f"{statistic} {method}")
+
+
+def test_many_components_are_looked_at_in_parts(monkeypatch):
+    x = np.random.default_rng(2).normal(size=(4, 50, 3, 5))
+    whole = [ours(x) for _, ours, _ in STATISTICS]
+    assert all(each.shape == (3, 5) for each in whole)
+    monkeypatch.setattr(estimators, "NUMBERS", 4 * 50 * 2)
+    for each, (_, ours, _) in zip(whole, STATISTICS, strict=True):
+        np.testing.assert_allclose(ours(x), each, rtol=1e-10)

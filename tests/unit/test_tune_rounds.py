@@ -79,6 +79,30 @@ def test_where_a_step_is_unstable_shorter_ones_look():
     assert abs(row["sd"] - 1.0) < 5.0 * row["mcse_sd"] or not result.converged, str(result)
 
 
+@pytest.mark.slow
+def test_with_shorter_steps_a_kept_inference_is_the_same_again(tmp_path, monkeypatch):
+    """Though the time is up when it is looked at again, so that no shorter step would be begun."""
+    y = jnp.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    sigma = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+    def schools(z):
+        effects = z["mu"] + jnp.exp(z["log_tau"]) * z["standardised"]
+        prior = (z["mu"] / 5.0) ** 2 + z["log_tau"] ** 2 + jnp.sum(z["standardised"] ** 2)
+        return 0.5 * prior + 0.5 * jnp.sum(((y - effects) / sigma) ** 2)
+
+    target = ex.Target(schools)
+    begin = {"log_tau": jnp.zeros(()), "mu": jnp.zeros(()), "standardised": jnp.zeros(8)}
+    settings = {"key": jax.random.key(2), "accuracy": 0.1, "progress": False, "max_seconds": 300.0}
+    first = ex.infer(target, begin, checkpoint=ex.Checkpoint(tmp_path / "kept"), **settings)
+    assert any(d.what == "shorter step" for d in first.account.decisions), str(first)
+    monkeypatch.setattr(Deadline, "over", True)
+    again = ex.infer(
+        target, begin, checkpoint=ex.Checkpoint(tmp_path / "kept", resume=True), **settings
+    )
+    assert again.verdict() == first.verdict()
+    jax.tree.map(np.testing.assert_array_equal, again.samples.position, first.samples.position)
+
+
 @pytest.mark.parametrize("unstable", [True, False])
 @pytest.mark.parametrize("scale", [1.0, 1.5])
 def test_what_shorter_steps_find_is_compared_with_what_was_found(monkeypatch, scale, unstable):

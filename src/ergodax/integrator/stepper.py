@@ -51,3 +51,11 @@ class Stepper(Kernel):
         new = self.update(key, state, h, self.temperature(state.step))
         info = report_step(new.estimate, new.position, h, **new.told)
         return State(new.position, new.auxiliary, new.gradient, None, state.step + 1), info
+
+
+class PositionStepper(Stepper):
+    """A Stepper whose state is a position and nothing else."""
+
+    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
+        """No auxiliary variables."""
+        return {}, key

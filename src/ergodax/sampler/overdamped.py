@@ -4,13 +4,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray
 
 from ergodax import tree
 from ergodax.checks import choice
 from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
 from ergodax.integrator.euler_maruyama import EulerMaruyama, euler_maruyama
-from ergodax.integrator.stepper import Moved, Stepper
+from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import Kernel, State
 from ergodax.recipe import dynamics
 from ergodax.schedule import Schedule, as_schedule
@@ -119,16 +119,12 @@ def sgrld(
 FORMS = ("linear", "exact")
 
 
-class ModifiedLangevin(Stepper):
+class ModifiedLangevin(PositionStepper):
     """The kernel that `msgld` returns for its linear form."""
 
     gradient: GradientEstimator
     step_size: Schedule
     temperature: Schedule
-
-    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
-        """No auxiliary variables."""
-        return {}, key
 
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """x - h g + sqrt(2 h T) (I - (h / 4T) V) xi."""

@@ -4,18 +4,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray
 
 from ergodax import tree
 from ergodax.gradient.base import GradientEstimator, check_estimator
-from ergodax.integrator.stepper import Moved, Stepper
+from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State
 from ergodax.schedule import Schedule, as_schedule
 
 MOST = 2e9  # JAX's Poisson numbers are 32-bit integers
 
 
-class CoxIngersollRoss(Stepper):
+class CoxIngersollRoss(PositionStepper):
     """The kernel that `scir` returns."""
 
     gradient: GradientEstimator
@@ -30,10 +30,6 @@ class CoxIngersollRoss(Stepper):
             f"log theta, and theta < {MOST:g} T (e^h - 1). Try larger batches, a Gamma prior of "
             "rate 1 (alpha * eta - exp(eta)), or a larger step."
         )
-
-    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
-        """No auxiliary variables."""
-        return {}, key
 
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """The law of d theta = (b - theta) dt + sqrt(2 T theta) dW at time h, b held fixed."""

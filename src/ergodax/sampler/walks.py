@@ -5,18 +5,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ergodax import tree
 from ergodax.checks import flag, real_number
 from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
-from ergodax.integrator.stepper import Moved, Stepper
+from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
 from ergodax.schedule import Schedule, as_schedule
 
 
-class BarkerWalk(Stepper):
+class BarkerWalk(PositionStepper):
     """The kernel that `barker` returns."""
 
     gradient: GradientEstimator
@@ -24,10 +24,6 @@ class BarkerWalk(Stepper):
     temperature: Schedule
     spread: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     compensate: bool = eqx.field(static=True)
-
-    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
-        """No auxiliary variables."""
-        return {}, key
 
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """x + b z, with b = 1 with probability 1 / (1 + exp(g z / T)), else -1."""
@@ -142,16 +138,12 @@ def barker(
     )
 
 
-class LatticeWalk(Stepper):
+class LatticeWalk(PositionStepper):
     """The kernel that `lattice_random_walk` returns."""
 
     gradient: GradientEstimator
     step_size: Schedule
     temperature: Schedule
-
-    def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
-        """No auxiliary variables."""
-        return {}, key
 
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """x +- s, s = sqrt(2 h T), up with probability (1 - g s / (2 T)) / 2."""

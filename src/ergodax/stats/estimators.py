@@ -4,6 +4,8 @@ These are ArviZ's estimators to the last digits, which the tests see to. They ar
 to import ArviZ takes as long as a whole inference on a small table.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,8 +21,25 @@ Draws = Float[np.ndarray, "chains draws *d"]
 FEWEST = 4  # draws of a chain of which anything is told
 TAILS = 0.05, 0.95
 BLOM = 0.375  # the offset of ranks that are turned into normal scores
+NUMBERS = 2**22  # that are transformed at a time
 
 
+def _in_parts(estimator: Callable[..., Any]) -> Callable[..., Any]:
+    """The estimator of a few components at a time, since transforms take many times their room."""
+
+    @functools.wraps(estimator)
+    def of(x: np.ndarray, *settings: str, **more: str) -> Any:
+        chains, draws, *shape = x.shape
+        flat = x.reshape(chains, draws, math.prod(shape))
+        width = max(1, NUMBERS // max(1, chains * draws))
+        starts = range(0, flat.shape[-1], width)
+        found = [estimator(flat[..., k : k + width], *settings, **more) for k in starts]
+        return np.concatenate(found or [np.empty(0)]).reshape(shape)
+
+    return of
+
+
+@_in_parts
 def effective_size(x: Draws, method: str = "mean") -> Any:
     """The effective sample size of each component of an array; NaN of too few draws.
 
@@ -37,6 +56,7 @@ def effective_size(x: Draws, method: str = "mean") -> Any:
     return _size(_normal_scores(halves) if method == "bulk" else halves)
 
 
+@_in_parts
 def standard_error(x: Draws, method: str = "mean") -> Any:
     """The Monte Carlo standard error of the mean, or by `method="sd"` of the sd."""
     if x.shape[1] < FEWEST:
@@ -49,6 +69,7 @@ def standard_error(x: Draws, method: str = "mean") -> Any:
         return np.sqrt(variance / squares.mean(axis=(0, 1)) / 4.0)
 
 
+@_in_parts
 def scale_reduction(x: Draws, method: str = "rank") -> Any:
     """R-hat of each component of an array; see `r_hat` for the methods."""
     if x.shape[1] < FEWEST or x.shape[0] < 2:

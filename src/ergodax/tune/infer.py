@@ -34,6 +34,7 @@ from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
 from ergodax.tune.start import FEW_ROWS, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
+from ergodax.tune.whitening import as_sampled
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
@@ -352,12 +353,10 @@ class _Inferring:
     def _doubt(self, result: Inference) -> str:
         """Of draws by batches, which all rows can look at."""
         assert isinstance(self.target, Posterior)
-        samples, draws = result.samples, result.samples.position
-        constrain = getattr(self.target, "constrain", None)
         return doubt_of_draws(
             self.target,
-            draws if constrain is None else constrain.inverse(draws),
-            samples.info.potential,
+            as_sampled(self.target, result.samples.position),
+            result.samples.info.potential,
             key=self.key_surrogate,
             modes=self.modes,
         )

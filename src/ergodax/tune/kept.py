@@ -179,6 +179,10 @@ class Kept:
             return draws, None
         return draws, dataclasses.replace(self.given, folder=self.file.with_name(name))
 
+    def has(self, name: str) -> bool:
+        """Whether a round of this name has been begun before."""
+        return name in self.counts
+
     def made(self, name: str, draws: int) -> bool:
         """Note how many draws a round has; whether it was cut."""
         wanted, made = self.counts[name]

@@ -17,6 +17,7 @@ from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.stats.draws import component_names
 from ergodax.target.base import AbstractTarget
+from ergodax.target.constrained import Constrain
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import (
     LARGEST_R_HAT,
@@ -32,7 +33,7 @@ from ergodax.tune.host import split_key
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
 from ergodax.tune.start import seconds_of_gradient
-from ergodax.tune.whitening import as_given
+from ergodax.tune.whitening import as_given, as_sampled
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 DRAWS = 1_000  # of the first round, all chains together
@@ -161,13 +162,14 @@ class _Rounds:
         kernel = self.tuned.kernel
         if self.faults or not (self.good and isinstance(kernel, Nuts)) or self.compared:
             return 0
-        norms = self.parts[-1].info.gradient_norm
-        draws, constrain = self.parts[-1].position, getattr(self.target, "constrain", None)
-        draws = draws if constrain is None else constrain.inverse(draws)
-        top, usual = narrowness(self.target, self.tuned.coordinates, draws, norms, key=key)
+        last, coordinates = self.parts[-1], self.tuned.coordinates
+        draws, norms = as_sampled(self.target, last.position), last.info.gradient_norm
+        top, usual = narrowness(self.target, coordinates, draws, norms, key=key)
         h = float(kernel.step_size)
         unstable = h**2 * top > UNSTABLE and top > NARROW * usual
-        if unstable and self.shortened < SHORTENED and not self.deadline.over:
+        # In a second run of an inference that is kept, what was drawn decides and not the time.
+        time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
+        if unstable and self.shortened < SHORTENED and time and self.drawn < ROUNDS:
             why = f"where the density narrows a step of {h:.3g} is unstable"
             self.log.decide("shorter step", f"{LESS * h:.3g}", why)
             less = dataclasses.replace(kernel, step_size=LESS * kernel.step_size)
@@ -175,8 +177,8 @@ class _Rounds:
             if not self.shortened:
                 self.before = len(self.parts)
             self.shortened += 1
-            return AT_LEAST
-        if unstable and (self.late or not self.shortened):
+            return min(AT_LEAST, self.samples.num_draws)
+        if (self.late and self.shortened) or (unstable and not self.shortened):
             self.faults.append(f"{NECK}; there was no time for shorter steps")
         elif self.shortened:
             self._compare(key, unstable)
@@ -196,12 +198,17 @@ class _Rounds:
         if unstable:
             self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
 
+    @property
+    def constrain(self) -> Constrain | None:
+        """The map to the values that the user sees, where there are constraints."""
+        return getattr(self.target, "constrain", None)
+
     @functools.cached_property
     def bias(self) -> BiasReport | None:
         """Of what the user sees."""
-        constrain = getattr(self.target, "constrain", None)
-        if self.tuned.bias is None or constrain is None:
+        if self.tuned.bias is None or self.constrain is None:
             return self.tuned.bias
+        constrain = self.constrain
         return self.tuned.bias.of(lambda draws: jax.tree.map(np.asarray, constrain(draws)))
 
     def pilot(self) -> Samples:
@@ -213,7 +220,7 @@ class _Rounds:
     @functools.cached_property
     def fixed(self) -> list[str]:
         """The components that a constraint fixes: the same at any two places."""
-        constrain = getattr(self.target, "constrain", None)
+        constrain = self.constrain
         if constrain is None:
             return []
         centre = tree.freeze(self.tuned.coordinates.centre)
@@ -237,7 +244,8 @@ class _Rounds:
         else:
             early = -(-self.tuned.burn_in // thin)  # draws that are left out
         with self.log.timing("sampling"):
-            seconds = self.deadline.left() - (early + count) * self.looking
+            ahead = sum(part.num_draws for part in self.parts) + early + count
+            seconds = self.deadline.left() - ahead * self.looking
             name, seconds = f"round-{self.drawn}", max(seconds, 0.0)
             part = self._sample(name, positions, early + count, key, seconds)
             self.late = self.kept.made(name, part.num_draws)
@@ -274,7 +282,7 @@ class _Rounds:
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
             self.table = error_table(self.samples, self.bias, self.fixed)
-        self.looking = (time.perf_counter() - began) / self.samples.num_draws
+        self.looking = (time.perf_counter() - began) / max(1, self.samples.num_draws)
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []

@@ -204,6 +204,12 @@ def as_given(target: AbstractTarget, coordinates: Coordinates) -> Callable[[Any]
     return coordinates.position if constrain is None else _Composed(constrain, coordinates)
 
 
+def as_sampled(target: AbstractTarget, draws: PyTree) -> PyTree:
+    """Draws as the user wrote the position, as the target's own numbers: constraints undone."""
+    constrain = getattr(target, "constrain", None)
+    return draws if constrain is None else constrain.inverse(draws)
+
+
 def in_coordinates(target: AbstractTarget, coordinates: Coordinates) -> AbstractTarget:
     """The same target as a function of u; a Posterior keeps its data.
 
