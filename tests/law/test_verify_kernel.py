@@ -237,6 +237,57 @@ def test_the_bias_is_that_of_the_exact_law(key):
             assert abs(row.bias - exact) < 5.0 * row.error + 0.02 * abs(exact)
 
 
+class Quiet(Kernel):
+    """A kernel that tells nothing of its momenta."""
+
+    kernel: Kernel
+
+    def init(self, key, position):
+        return self.kernel.init(key, position)
+
+    def step(self, key, state):
+        return self.kernel.step(key, state)[0], None
+
+
+BANANA = ex.targets.banana()
+DRIFTING = {  # SGRHMC with its divergence and without: the law is wrong, and becomes so slowly
+    True: ex.dynamics.riemannian_underdamped,
+    False: ex.dynamics.naive_riemannian_underdamped,
+}
+
+
+@pytest.mark.parametrize("right", DRIFTING)
+def test_an_error_that_builds_up_slowly(right, key):
+    """The shortest time of the banana is 1 / 40 of its longest."""
+    recipe = DRIFTING[right](lambda x: 1.5 + jnp.sin(x))
+    report = check(
+        lambda h: Quiet(ex.euler_maruyama(recipe, ex.FullGradient(BANANA), h)),
+        BANANA,
+        key,
+        num_draws=2**15,
+    )
+    assert report.right_limit is right, report
+    assert report.duration > 0.5 and report.memory.max() < 0.6
+
+
+def test_a_duration_too_short_for_the_law_is_told(key):
+    """After 0.02 of the time in which SGLD forgets, hardly any error of its law has built up."""
+    steps = (0.0025, 0.005, 0.01)
+    report = check(
+        lambda h: ex.sgld(EXACT, h), LINE, key, num_draws=2**11, step_sizes=steps, duration=0.02
+    )
+    assert report.right_limit and report.stationary_resolution > 5 * report.resolution, report
+    assert "the start is hardly forgotten" in str(report)
+
+
+def test_the_share_of_an_error_that_has_built_up(key):
+    """An AR(1) process of variance 1 + e has E x^2 - 1 = e (1 - r(x^2)) after the duration."""
+    report = check(lambda h: Walker(float(np.exp(-h))), LINE, key, num_draws=2**15)
+    exact = np.exp(-np.array([1.0, 2.0]) * report.duration)
+    np.testing.assert_allclose(report.memory[:2], exact, atol=0.05)
+    assert report.resolution < report.stationary_resolution < 2.5 * report.resolution
+
+
 H = np.array([0.05, 0.1, 0.2, 0.4])
 
 

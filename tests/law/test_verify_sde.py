@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 
 import ergodax as ex
 
@@ -143,16 +144,38 @@ def test_the_temperature_forgotten_on_gamma(drift, name):
     assert report.mended_by.name == name
 
 
-def test_a_missing_friction_is_no_matter_of_gamma():
-    """dr = -grad U + sqrt(2 D) dW."""
+UNDERDAMPED = {  # dx = a r dt, dr = b F dt - c r dt + sqrt(2) dW
+    "the friction -D grad H is missing": (1.0, 1.0, 0.0),
+    "the friction -D grad H is half of what it should be": (1.0, 1.0, 0.5),
+    "the friction -D grad H has the wrong sign": (1.0, 1.0, -1.0),
+    "in d z[2] all but the friction is twice what it should be": (1.0, [2.0, 1.0], 1.0),
+    "in d z[0] all but the friction has the wrong sign": ([-1.0, 1.0], 1.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("fault", UNDERDAMPED)
+def test_the_term_at_fault_is_named(fault):
+    a, b, c = map(np.asarray, UNDERDAMPED[fault])
     report = ex.verify.sde(
-        lambda z: jnp.concatenate([z[2:], -force(z[:2])]),
+        lambda z: jnp.concatenate([a * z[2:], -b * force(z[:2]) - c * z[2:]]),
         lambda z: jnp.array([0.0, 0.0, 1.0, 1.0]),
         lambda z: potential(z[:2]) + 0.5 * z[2:] @ z[2:],
         np.hstack([POINTS, POINTS[::-1]]),
     )
+    assert not report.ok and report.mended_by is not None, report
+    assert fault in str(report) and report.mended_by.left < 1e-13
+
+
+def test_two_faults_have_no_single_name():
+    """Half the friction in one coordinate, twice the force in the other."""
+    report = ex.verify.sde(
+        lambda z: jnp.stack([z[2], z[3], -z[0] - 0.5 * z[2], -2.0 * z[1] - z[3]]),
+        lambda z: jnp.array([0.0, 0.0, 1.0, 1.0]),
+        lambda z: 0.5 * jnp.sum(z**2),
+        np.hstack([POINTS, POINTS[::-1]]),
+    )
     assert not report.ok and report.mended_by is None
-    assert "not Gamma alone" in str(report)
+    assert "not one term alone" in str(report)
 
 
 # --- D and Q that are none -----------------------------------------------------------------
@@ -172,6 +195,7 @@ def test_it_need_not_be_so_everywhere():
     d = lambda x: jnp.where(x[0] > 0, 1e9, -1e-2)  # noqa: E731
     report = ex.verify.sde(lambda x: -d(x) * force(x), d, potential, POINTS)
     assert report.invariant and not report.psd
+    assert [(fault.part, fault.jumps) for fault in report.hidden] == [("D", True)]
 
 
 def test_a_diffusion_that_is_not_symmetric():
@@ -209,6 +233,29 @@ def test_a_point_far_out_does_not_hide_the_others():
     far = np.vstack([POINTS, [[1e5, -2e5]]])
     report = ex.verify.sde(lambda x: -d(x) * force(x), d, potential, far)
     assert not report.ok and np.sum(report.relative > 1e-3) >= len(POINTS) - 1
+
+
+def test_an_error_that_only_the_tails_show():
+    """Beyond 2.5 sd, where 40 draws have a point in one case of five."""
+    push = lambda x: jnp.stack([jax.nn.relu(x[0] - 2.5) ** 2, 0.0])  # noqa: E731
+    normal = lambda x: 0.5 * jnp.sum(x**2)  # noqa: E731
+    report = ex.verify.sde(lambda x: -x + push(x), lambda x: 1.0, normal, dimension=2)
+    assert not report.ok and report.worst["z[0]"] > 2.5, report
+    assert "z[0] in [" in report.region and "on rays" in report.region
+    given = ex.verify.sde(lambda x: -x + push(x), lambda x: 1.0, normal, POINTS)
+    assert given.ok and given.region.startswith("the 12 points given, and nothing beyond")
+
+
+def test_points_reach_as_far_as_they_say():
+    """1 - 1e-4 of a Gaussian of d dimensions lies within the radius of the outermost ray."""
+    d, sd = 3, np.array([0.01, 1.0, 100.0])
+    report = ex.verify.sde(
+        lambda x: -x, lambda x: jnp.asarray(sd) ** 2, lambda x: 0.5 * jnp.sum((x / sd) ** 2),
+        dimension=d,
+    )  # fmt: skip
+    radius = np.linalg.norm(report.points / sd, axis=1)
+    assert report.ok and np.sum(radius > 3.5) >= 10
+    assert radius.max() == pytest.approx(np.sqrt(scipy.stats.chi2.isf(1e-4, d)), rel=0.2)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])

@@ -28,11 +28,13 @@ def test_a_proof(right):
     lines = str(right).splitlines()
     assert lines[0] == "PROVED at these points: exp(-H/T) is invariant."
     assert "64 points" in lines[1] and "fails" not in lines[1]
-    assert lines[2:] == [
+    assert lines[2] == f"  region: {right.region}" and "momentum[0] in [-" in right.region
+    assert lines[3:] == [
         "  D: symmetric, positive semidefinite (least eigenvalue 0)",
         "  Q: skew-symmetric",
         "  reversible: no, J is not 0",
         "  Gamma: none is needed",
+        "  auxiliary: follows exp(-energy) (false alarm 1e-06)",
     ]
     assert right.ok and right.remedies == () and right.mended_by is None
 

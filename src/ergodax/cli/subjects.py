@@ -1,7 +1,17 @@
-"""What can be verified by name: targets, recipes, samplers, or anything of a user's file."""
+"""What can be verified by name: targets, recipes, samplers, or anything of a user's file.
 
+An error in such a file names its line.
+"""
+
+import contextlib
+import functools
+import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +21,6 @@ from jaxtyping import Array, PRNGKeyArray
 
 import ergodax as ex
 from ergodax import dynamics, targets, tree
-from ergodax.cli import user_files as files
 from ergodax.kernel import State
 from ergodax.target import AbstractTarget
 from ergodax.target.analytic import AnalyticTarget
@@ -71,15 +80,10 @@ WITH_COVARIANCE = "nogin", "msgld", "ccadl"  # they must be told that of the gra
 
 
 class Thermostat(eqx.Module):
-    """Draws the thermostat from its law N(A + shift, T / mu), mu the dimension; `init` has it at A.
+    """Draws the thermostat from its law N(A + shift, T / d) in d dimensions; `init` has it at A."""
 
-    Args:
-        temperature: T.
-        shift: what gradient noise adds to its mean.
-    """
-
-    temperature: float
-    shift: float
+    temperature: float  # T
+    shift: float  # what gradient noise adds to its mean
 
     def __call__(self, key: PRNGKeyArray, state: State) -> Any:
         """The state with a fresh thermostat."""
@@ -105,11 +109,11 @@ def target_of(text: str) -> AbstractTarget:
         ValueError: no such name, or the file ends in an exception.
         TypeError: the name is of something else.
     """
-    if not files.is_file(text):
+    if not is_file(text):
         return _known(TARGETS, text, "target")()
-    found = files.load(text)
+    found = load(text)
     if callable(found) and not isinstance(found, AbstractTarget):
-        with files.blaming():
+        with blaming():
             found = found()
     if not isinstance(found, AbstractTarget):
         raise TypeError(
@@ -128,8 +132,8 @@ def position_of(texts: tuple[str, ...]) -> Any:
     """
     if not texts:
         return None
-    if len(texts) == 1 and files.is_file(texts[0]):
-        return files.load(texts[0])
+    if len(texts) == 1 and is_file(texts[0]):
+        return load(texts[0])
     try:
         return jnp.asarray([float(text) for text in texts])
     except ValueError:
@@ -146,12 +150,12 @@ def recipe_of(text: str, target: AbstractTarget, temperature: float) -> ex.Recip
         ValueError: no such name, or the file ends in an exception.
         TypeError: the name is of something else.
     """
-    if not files.is_file(text):
+    if not is_file(text):
         known = RECIPES | {name: RECIPES[recipe] for name, recipe in OF_SAMPLERS.items()}
         return _known(known, text, "recipe")(temperature)
-    found = files.load(text)
+    found = load(text)
     if callable(found) and not isinstance(found, ex.Recipe):
-        with files.blaming():
+        with blaming():
             found = found(target) if _needed(found, text, ("target",)) else found()
     if not isinstance(found, ex.Recipe):
         raise TypeError(
@@ -171,8 +175,8 @@ def kernel_of(
         ValueError: no such name, the file ends in an exception, or no target.
         TypeError: the name is of something else.
     """
-    ready = None if prepare is None else files.load(prepare)
-    if not files.is_file(text):
+    ready = None if prepare is None else load(prepare)
+    if not is_file(text):
         on = target_of(target or DEFAULT_TARGET)
         sampler = _known(SAMPLERS, text, "sampler")
         if ready is None and text in WITH_THERMOSTAT:
@@ -188,7 +192,7 @@ def kernel_of(
         return Subject(make, on, ready)
     if noise:
         raise ValueError("--noise is for samplers by name; a function makes its own gradient.")
-    found = files.load(text)
+    found = load(text)
     if not callable(found) or (hasattr(found, "step") and not isinstance(found, type)):
         raise TypeError(
             f"{text} is {_kind(found)}. It must be a function of the step size that returns a "
@@ -230,3 +234,94 @@ def _needed(function: Callable[..., Any], text: str, most: tuple[str, ...]) -> i
 def _kind(found: Any) -> str:
     text = repr(found)
     return f"{text if len(text) < 60 else text[:57] + '...'} of type {type(found).__name__}"
+
+
+def is_file(text: str) -> bool:
+    """Whether a text is FILE.py:NAME rather than a plain name."""
+    return ".py" in text or ":" in text
+
+
+def load(text: str) -> Any:
+    """The object that FILE.py:NAME says; the file is run once.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no name, no such name, or the file ends in an exception.
+    """
+    before, colon, after = text.rpartition(":")
+    path, name = (Path(before), after) if colon else (Path(text), "")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no such file: {path}, in {text!r}. The path is taken from {Path.cwd()}."
+        )
+    if path.suffix != ".py":
+        raise ValueError(f"{path} must be a Python file, whose name ends in .py.")
+    _TYPED[str(path.resolve())] = path
+    with blaming():
+        module = _run(path.resolve(), path.stat().st_mtime_ns)
+    names = [
+        known
+        for known, value in vars(module).items()
+        if not (known.startswith("_") or isinstance(value, ModuleType))
+    ]
+    if not name:
+        raise ValueError(f"{text!r} says no name. Try {path}:NAME, with one of {_listed(names)}.")
+    if not hasattr(module, name):
+        raise ValueError(f"{path} has no name {name!r}; it has {_listed(names)}.")
+    return getattr(module, name)
+
+
+@contextlib.contextmanager
+def blaming() -> Generator[None]:
+    """While active, an exception that passed through a user's file says through which line.
+
+    Raises:
+        ValueError: in place of the exception.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        line = _line(error)
+        if line is None:
+            raise
+        text = str(error).strip() or "no message"
+        raise ValueError(f"{line}\n  {type(error).__name__}: {text.splitlines()[0]}") from error
+
+
+_TYPED: dict[str, Path] = {}  # what the user calls a file, by the name that a traceback has
+
+
+@functools.cache
+def _run(path: Path, modified: int) -> ModuleType:
+    """The module of a file as it stands."""
+    name = f"ergodax_verified_{len(_TYPED)}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and Equinox look there
+    sys.path.insert(0, str(path.parent))  # its neighbours can be imported, as by `python FILE.py`
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _line(error: BaseException) -> str | None:
+    """The last line of a user's file that an exception passed through, as a traceback has it."""
+    if isinstance(error, SyntaxError) and error.filename in _TYPED:
+        source = (error.text or "").strip()
+        return f"{_TYPED[error.filename]}, line {error.lineno}: {source}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in _TYPED]
+    if not frames:
+        return None
+    last = frames[-1]
+    inside = "" if last.name == "<module>" else f", in {last.name}"
+    return f"{_TYPED[last.filename]}, line {last.lineno}{inside}: {last.line}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "no names"

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from ergodax import verify
 from ergodax.cli import subjects
-from ergodax.cli import user_files as files
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify import Report
@@ -104,7 +103,7 @@ def recipe(
     noise = {"noise_covariance": noise_covariance, "step_size": step_size}
 
     def at(**where: Any) -> Report:
-        with files.blaming():
+        with subjects.blaming():
             return verify.recipe(
                 chosen, target, temperature=options.temperature, tolerance=tolerance,
                 key=jax.random.key(options.seed), **noise, **where,
@@ -162,7 +161,7 @@ def kernel(
 
     place = None if options.output is None else folder(options.output)
     subject = subjects.kernel_of(name, options.target, options.temperature, noise, prepare)
-    with files.blaming():
+    with subjects.blaming():
         report = verify.kernel(
             subject.make, subject.target, key=jax.random.key(options.seed), step_sizes=step_sizes,
             duration=duration, temperature=options.temperature, prepare=subject.prepare,

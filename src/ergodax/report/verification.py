@@ -74,7 +74,9 @@ def _recipe_facts(report: Report) -> dict[str, Any]:
         "invariant": report.invariant, "reversible": report.reversible, "psd": report.psd,
         "skew": report.skew, "least_eigenvalue": report.least_eigenvalue,
         "asymmetry": report.asymmetry, "gamma_error": report.gamma_error,
-        "root_error": report.root_error,
+        "root_error": report.root_error, "region": report.region,
+        "hidden": [hidden._asdict() | {"at": hidden.at.tolist()} for hidden in report.hidden],
+        "auxiliary": report.auxiliary, "auxiliary_right": report.auxiliary_right,
         "mended_by": report.mended_by and report.mended_by._asdict(),
         "remedies": [remedy._asdict() for remedy in report.remedies],
     }  # fmt: skip
@@ -89,7 +91,8 @@ def _kernel_facts(report: KernelReport) -> dict[str, Any]:
     return {
         "verdict": verdicts[report.right_limit], "ok": report.ok, "sentence": report.verdict,
         "order": report.order, "order_error": report.order_error,
-        "resolution": report.resolution, "tolerance": report.tolerance,
+        "resolution": report.resolution,
+        "stationary_resolution": report.stationary_resolution, "tolerance": report.tolerance,
         "critical": report.critical, "worst": report.worst, "duration": report.duration,
         "num_draws": report.num_draws, "budget": report.budget, "diverged": report.diverged,
         "step_sizes": report.step_sizes.tolist(),

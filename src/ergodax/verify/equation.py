@@ -63,41 +63,40 @@ def divergence(product: Product, z: Vector) -> Vector:
     return jnp.sum(jax.vmap(column)(jnp.eye(z.size, dtype=z.dtype)), axis=0)
 
 
-def flow_out(equation: Equation, field: Drift, z: Vector) -> Float[Array, ""]:
-    """div(pi field) / pi = div field - field . grad H / T: what adding `field` to f adds to R."""
-
-    def along(direction: Vector) -> tuple[Vector, Float[Array, ""]]:
-        value, slope = jax.jvp(field, (z,), (direction,))
-        return value, jnp.vdot(direction, slope)
-
-    value, slopes = jax.vmap(along, out_axes=(None, 0))(jnp.eye(z.size, dtype=z.dtype))
-    return jnp.sum(slopes) - jnp.vdot(value, equation.force(z)) / equation.temperature
-
-
 class Residual(NamedTuple):
-    """R and the norm of g at a point or many, and the sizes of the terms that cancel in them."""
+    """R and the norm of g at a point or many, and the sizes of the terms that cancel in them.
 
-    value: Float[Array, "*n"]
-    scale: Float[Array, "*n"]
-    current: Float[Array, "*n"]
-    flow: Float[Array, "*n"]
+    Arrays of JAX inside a program, of NumPy outside.
+    """
+
+    value: Float[Any, "*n"]
+    scale: Float[Any, "*n"]
+    current: Float[Any, "*n"]
+    flow: Float[Any, "*n"]
 
 
 def residual_at(equation: Equation, z: Vector) -> Residual:
     """R at one point, with the sizes to judge it by."""
-    t, force = equation.temperature, equation.force(z)
+    return _residual(*_terms(equation, z), equation.force(z) / equation.temperature)
+
+
+def _terms(equation: Equation, z: Vector) -> tuple[Float[Array, "3 d"], Float[Array, "d 3 d"]]:
+    """The three terms of g, and their slopes along each coordinate."""
 
     def terms(y: Vector) -> Float[Array, "3 d"]:
         pull = equation.diffusion(y, equation.force(y))
-        return jnp.stack([equation.drift(y), -t * divergence(equation.diffusion, y), pull])
+        spread = -equation.temperature * divergence(equation.diffusion, y)
+        return jnp.stack([equation.drift(y), spread, pull])
 
-    def along(direction: Vector) -> tuple[Float[Array, "3 d"], Float[Array, " 3"]]:
-        values, slopes = jax.jvp(terms, (z,), (direction,))
-        return values, slopes @ direction
+    def along(direction: Vector) -> tuple[Float[Array, "3 d"], Float[Array, "3 d"]]:
+        return jax.jvp(terms, (z,), (direction,))
 
-    basis = jnp.eye(z.size, dtype=z.dtype)
-    values, slopes = jax.vmap(along, out_axes=(None, 0))(basis)
-    parts = jnp.stack([slopes.T, -values * force[None] / t])
+    return jax.vmap(along, out_axes=(None, 0))(jnp.eye(z.size, dtype=z.dtype))
+
+
+def _residual(values: Float[Array, "3 d"], slopes: Float[Array, "d 3 d"], pull: Vector) -> Residual:
+    own = jnp.einsum("iki->ki", slopes)
+    parts = jnp.stack([own, -values * pull[None]])
     return Residual(
         value=jnp.sum(parts),
         scale=jnp.sum(jnp.abs(parts)),
@@ -106,9 +105,54 @@ def residual_at(equation: Equation, z: Vector) -> Residual:
     )
 
 
-def residuals(equation: Equation, points: Float[Array, "n d"]) -> Residual:
-    """The residual at each point."""
-    return compiled(lambda p: jax.lax.map(lambda z: residual_at(equation, z), p))(points)
+class Look(NamedTuple):
+    """What is seen at each point: the residual, and values with their slopes along a direction.
+
+    Where they are not known, Q and the Gamma used are zero, and `root` is D itself.
+    """
+
+    residual: Residual
+    energy: tuple[Float[Any, "*n"], Float[Any, "*n"]]
+    diffusion: tuple[Float[Any, "*n d d"], Float[Any, "*n d d"]]
+    curl: tuple[Float[Any, "*n d d"], Float[Any, "*n d d"]]
+    field: tuple[Float[Any, "*n d"], Float[Any, "*n d"]]  # g
+    root: Float[Any, "*n d d"]
+    gamma: Float[Any, "*n 3 d"]  # T div D, T div Q and the T Gamma that is used
+
+
+Lookout = Callable[[Float[Array, "n d"], Float[Array, "n d"]], Look]
+
+
+def lookout(
+    equation: Equation,
+    curl: Product | None = None,
+    root: Product | None = None,
+    gamma: Drift | None = None,
+) -> Lookout:
+    """A compiled program that looks at points, along a direction each."""
+    spread, t = equation.diffusion, equation.temperature
+    turn: Product = curl or (lambda z, v: jnp.zeros_like(v))
+
+    def at(pair: tuple[Vector, Vector]) -> Look:
+        z, u = pair
+
+        def along(function: Callable[[Vector], Array]) -> tuple[Array, Array]:
+            return jax.jvp(function, (z,), (u,))
+
+        values, slopes = _terms(equation, z)
+        used = jnp.zeros_like(z) if gamma is None else gamma(z)
+        corrections = [t * divergence(product, z) for product in (spread, turn)]
+        return Look(
+            residual=_residual(values, slopes, equation.force(z) / t),
+            energy=along(equation.energy),
+            diffusion=along(lambda y: matrix(spread, y)),
+            curl=along(lambda y: matrix(turn, y)),
+            field=(jnp.sum(values, axis=0), jnp.einsum("i,ikj->j", u, slopes)),
+            root=matrix(root or spread, z),
+            gamma=jnp.stack([*corrections, used]),
+        )
+
+    return compiled(lambda points, directions: jax.lax.map(at, (points, directions)))
 
 
 def double(z: PyTree) -> PyTree:
@@ -120,11 +164,6 @@ def matrix(product: Product, z: Vector) -> Float[Array, "d d"]:
     """A(z)."""
     columns = jax.vmap(product, in_axes=(None, 0), out_axes=1)
     return columns(z, jnp.eye(z.size, dtype=z.dtype))
-
-
-def matrices(product: Product, points: Float[Array, "n d"]) -> Float[Array, "n d d"]:
-    """A(z) at each point."""
-    return compiled(lambda p: jax.lax.map(lambda z: matrix(product, z), p))(points)
 
 
 def first_of(points: PyTree) -> PyTree:

@@ -20,7 +20,10 @@ ALL_PAIRS = 6  # dimension up to which every product x_i x_j is watched
 DRAWS = 2**13  # at once, while they are small
 NUMBERS = 2**20  # coordinates at once
 FRACTIONS = (0.4, 0.2, 0.1, 0.05)  # default step sizes, of the target's shortest time
-STEPS = 4  # default duration, in the largest step size
+STEPS = 4  # default duration, in the largest step size, at least
+DOUBLINGS = 4  # of it, at most
+FORGOTTEN = 0.5  # correlation with the start, below which an error has built up
+PILOT = 2**11  # runs that look for it
 
 
 class Moments(eqx.Module):
@@ -149,12 +152,14 @@ def _append(values: Float[Array, " n"], value: Array) -> Float[Array, " function
 class Change(NamedTuple):
     """Over all runs at one step size: the functions' sd at the start, and what they changed by.
 
-    The mean and its standard error are those of one step, and of all.
+    The mean and its standard error are those of one step, and of all; `memory` is the correlation
+    of the functions at the start and at the end.
     """
 
     spread: Float[np.ndarray, " functions"]
     mean: Float[np.ndarray, "2 functions"]
     error: Float[np.ndarray, "2 functions"]
+    memory: Float[np.ndarray, " functions"]
 
 
 class _Moments(NamedTuple):
@@ -173,21 +178,26 @@ def measure(trial: Trial, key: PRNGKeyArray, count: int, num_draws: int) -> Chan
         parts.append(_chunk(trial, jax.random.fold_in(key, c), jnp.int32(count), size))
         if not all(np.isfinite(moment).all() for part in parts[-1] for moment in part):
             return None
-    before, change = (_pooled(part) for part in zip(*parts, strict=True))
+    before, change, end = (_pooled(part) for part in zip(*parts, strict=True))
     error = np.sqrt(change.variance / (chunks * size))
-    return Change(np.sqrt(before.variance), change.mean, error)
+    # Var(end - start) = Var(end) + Var(start) - 2 Cov; what does not vary at the start has none.
+    twice = end.variance + before.variance - change.variance[1]
+    scale = 2.0 * np.sqrt(before.variance * end.variance)
+    memory = np.divide(twice, scale, out=np.zeros_like(twice), where=scale > 0)
+    return Change(np.sqrt(before.variance), change.mean, error, memory)
 
 
 @eqx.filter_jit
 def _chunk(
     trial: Trial, key: PRNGKeyArray, count: Int[Array, ""], size: int
-) -> tuple[_Moments, _Moments]:
+) -> tuple[_Moments, _Moments, _Moments]:
     key_draws, key_runs = jax.random.split(key)
     positions = trial.source.sample(key_draws, size)
     keys = jax.random.split(key_runs, size)
-    results = jax.vmap(trial.run, in_axes=(0, 0, None))(keys, positions, count)
-    before, change = (_Moments(x.mean(axis=0), x.var(axis=0)) for x in results)
-    return before, change
+    before, change = jax.vmap(trial.run, in_axes=(0, 0, None))(keys, positions, count)
+    found = (before, change, before + change[:, 1])
+    start, moved, end = (_Moments(x.mean(axis=0), x.var(axis=0)) for x in found)
+    return start, moved, end
 
 
 def _pooled(parts: Sequence[_Moments]) -> _Moments:
@@ -224,7 +234,13 @@ def kernel(
     The weak order at a fixed time can be below that of the long run: semi-implicit SGHMC and
     BAOA are first order here, while their stationary x is second order and better. Gradient
     noise of a fixed covariance vanishes from the limit; to test a compensation, let it grow as
-    1 / h. Whether, and how soon, a run reaches the target is not seen.
+    1 / h. Whether a run reaches the target from elsewhere is not seen.
+
+    An error of the stationary law builds up as the start is forgotten: a share 1 - r of it has
+    after `duration`, with r the correlation of a function at the start and at the end. So the
+    default duration is one after which r is small, and the report says which error of the
+    stationary law would have been seen (`stationary_resolution`), as far as one rate describes
+    how the start is forgotten.
 
     Args:
         make_kernel: step size h -> a kernel, of this library or with `init` and `step`, and
@@ -234,8 +250,8 @@ def kernel(
         step_sizes: three or more; `duration` is a whole number of each. By default 0.4, 0.2,
             0.1, 0.05 times the target's shortest time: 1 / k, with k the largest eigenvalue of
             E[grad^2 U], or 1 / sqrt(k) for kernels with a kinetic temperature, of mass 1.
-        duration: physical time, steps times h; by default 4 of the largest steps. An error
-            that builds up slowly needs longer.
+        duration: physical time, steps times h; by default 4 of the largest steps, doubled up to
+            4 times until pilot runs forget half of where they began.
         temperature: T, which the kernel must have too: the draws are from exp(-U / T).
         functions: name -> function of a position; by default the coordinates, their products
             and cosines, and U. The kinetic temperature is added where Info has it.
@@ -270,6 +286,9 @@ def kernel(
         unit = _shortest_time(trial, key_scale, temperature)
         step_sizes = [fraction * unit for fraction in FRACTIONS]
     h, counts, time = _grid(step_sizes, duration)
+    if duration is None:
+        doubling = _forgetting(trial(float(h[0])), jax.random.fold_in(key_scale, 1), counts[0])
+        counts, time = [doubling * count for count in counts], doubling * time
     changes: list[Change] = []
     for k, count in enumerate(counts):
         change = measure(trial(float(h[k])), jax.random.fold_in(key_runs, k), count, num_draws)
@@ -285,6 +304,7 @@ def kernel(
         budget=budget,
         tolerance=tolerance,
         diverged=diverged,
+        memory=changes[0].memory,
     )
 
 
@@ -313,6 +333,15 @@ def _shortest_time(trial: Callable[[float], Trial], key: PRNGKeyArray, temperatu
     gradients = np.asarray(jax.vmap(some.source.gradient)(draws), float)
     k = temperature * np.linalg.eigvalsh(gradients.T @ gradients / len(gradients))[-1]
     return float(1.0 / (np.sqrt(k) if some.tells_kinetic_temperature(key, draws[0]) else k))
+
+
+def _forgetting(trial: Trial, key: PRNGKeyArray, count: int) -> int:
+    """How many times as long the runs must be until no function remembers where it began."""
+    for doubling in range(DOUBLINGS):
+        change = measure(trial, jax.random.fold_in(key, doubling), count << doubling, PILOT)
+        if change is None or change.memory.max() <= FORGOTTEN:
+            return 1 << doubling
+    return 1 << DOUBLINGS
 
 
 def _grid(
@@ -353,7 +382,7 @@ def _biases(
         )
     h = h[: len(changes)]
     spread = np.mean([change.spread for change in changes], axis=0)
-    mean, error = (np.array(x) for x in list(zip(*changes, strict=True))[1:])
+    mean, error = (np.array(x) for x in list(zip(*changes, strict=True))[1:3])
     if not error[..., : len(names)].any():
         raise ValueError("the kernel does not move: no function changes. Check its step.")
     if len(names) < spread.size:

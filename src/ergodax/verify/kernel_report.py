@@ -15,6 +15,7 @@ SEEN = 4.0  # standard errors from which a bias counts for the order
 NEXT = 0.3  # size of the next power of h in a bias, relative to the leading one
 DOUBT = 0.2  # of an extrapolation; with 5 errors to a finding, the limit must be half the bias
 LARGE = 0.5  # sd: a bias beyond the reach of a few powers of h
+UNKNOWN = 1.0  # sd: little is known of a law whose error may be larger
 ORDER_ERROR = 0.4  # standard error of a slope that still says something
 
 
@@ -111,6 +112,7 @@ class KernelReport:
         tolerance: the limit is not called right where `resolution` is coarser than this.
         diverged: the smallest step size at which a number was not finite, or None; this one and
             the larger ones are left out.
+        memory: of each function, its correlation at the start and after `duration`.
     """
 
     functions: tuple[str, ...]
@@ -122,6 +124,7 @@ class KernelReport:
     budget: float
     tolerance: float
     diverged: float | None
+    memory: Float[np.ndarray, " functions"]
 
     @property
     def critical(self) -> float:
@@ -160,6 +163,15 @@ class KernelReport:
     def resolution(self) -> float:
         """The error of the limit, after `duration`, that would have been seen in any function."""
         return float(self.critical * self.limits[0].error.max())
+
+    @property
+    def stationary_resolution(self) -> float:
+        """The error of the stationary law that would have been seen, in any function.
+
+        Of such an error the share 1 - r has built up after `duration`, where r is `memory`.
+        """
+        share = np.clip(1.0 - self.memory, 1e-3, 1.0)
+        return float(self.critical * (self.limits[0].error / share).max())
 
     @property
     def right_limit(self) -> bool | None:
@@ -222,7 +234,12 @@ class KernelReport:
                 f"Undecided: an error of the limit below {self.resolution:.2g} sd would not be "
                 f"seen, and tolerance is {self.tolerance:.2g}. Try more draws, or smaller steps."
             )
-        return f"Right limit: an error of {self.resolution:.2g} sd would be seen. {self._of_order}"
+        law = self.stationary_resolution
+        short = " (the start is hardly forgotten: try a longer duration)" if law > UNKNOWN else ""
+        return (
+            f"Right limit: an error of {self.resolution:.2g} sd would be seen, and one of "
+            f"{law:.2g} sd in the stationary law{short}. {self._of_order}"
+        )
 
     def __str__(self) -> str:
         """The verdict and a table: for each function its limits and the bias at each h."""

@@ -1,8 +1,7 @@
 """From an equation and points to a report: residuals, matrices, and what would mend the drift."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,28 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ergodax.checks import legible
-from ergodax.verify.equation import (
-    Drift,
-    Equation,
-    Product,
-    Residual,
-    Vector,
-    compiled,
-    divergence,
-    flow_out,
-    matrices,
-    residuals,
-)
+from ergodax.verify.differences import Hidden, hidden
+from ergodax.verify.equation import Drift, Equation, Look, Product, lookout
+from ergodax.verify.faults import Remedy, Suspect, remedies
+from ergodax.verify.region import in_words
 
 SINGLE = 1e-5  # of a root: those of constants are kept in single precision
-
-
-class Remedy(NamedTuple):
-    """A change of the drift, the fault it shows, and the largest relative residual left."""
-
-    name: str
-    fault: str
-    left: float
+SHOWN = 6  # coordinates of a point that are told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +40,13 @@ class Report:
         root_error: for a recipe, how far R R^T is from D, relative, where R is the root that the
             sampler multiplies its noise by; None where D has none.
         tolerance: of the relative residual.
+        region: which states were looked at, in words.
+        hidden: what of H, D, Q or the drift changes without automatic differentiation seeing it,
+            so that it is in no Gamma and in no residual, and where.
+        auxiliary: for a recipe, whether `auxiliary` draws from exp(-energy), in words; None
+            where it makes no variable.
+        auxiliary_right: False where it does not, or where exp(-energy) gives the position
+            another law than exp(-U).
     """
 
     points: np.ndarray
@@ -72,13 +63,22 @@ class Report:
     corrected: bool
     remedies: tuple[Remedy, ...]
     tolerance: float
+    region: str
+    hidden: tuple[Hidden, ...] = ()
     gamma_error: float | None = None
     root_error: float | None = None
+    auxiliary: str | None = None
+    auxiliary_right: bool = True
 
     @property
     def ok(self) -> bool:
-        """Invariant, with a D that is positive semidefinite and a Q that is skew-symmetric."""
-        return self.invariant and self.psd and self.skew is not False and self.rooted
+        """Invariant, with nothing hidden, D positive semidefinite, Q skew, the right start."""
+        return self.diffuses and self.invariant and not self.hidden and self.auxiliary_right
+
+    @property
+    def diffuses(self) -> bool:
+        """Whether D is positive semidefinite, with the root it is said to have, and Q skew."""
+        return self.psd and self.skew is not False and self.rooted
 
     @property
     def rooted(self) -> bool:
@@ -88,8 +88,7 @@ class Report:
     @property
     def worst(self) -> dict[str, float]:
         """The point of the largest relative residual, by the names of its coordinates."""
-        where = self.points[int(np.argmax(self.relative))]
-        return dict(zip(self.names, map(float, where), strict=True))
+        return self._named(self.points[int(np.argmax(self.relative))])
 
     @property
     def mended_by(self) -> Remedy | None:
@@ -98,7 +97,7 @@ class Report:
 
     def __str__(self) -> str:
         """A verdict, then the evidence."""
-        lines = [self._verdict(), self._residual()]
+        lines = [self._verdict(), self._residual(), f"  region: {self.region}"]
         lines.append(f"  D: {self._kind()} (least eigenvalue {_number(self.least_eigenvalue)})")
         if not self.rooted:
             lines.append(f"  D: its sqrt_mv is NOT a root, off by {_number(self.root_error)}")
@@ -107,9 +106,36 @@ class Report:
         if self.invariant:
             lines.append(f"  reversible: {'yes, J = 0' if self.reversible else 'no, J is not 0'}")
             lines.append(f"  Gamma: {'right' if self.corrected else 'none is needed'}")
-        else:
-            lines.append(self._fault())
+        if self.auxiliary:
+            lines.append(f"  auxiliary: {self.auxiliary}")
+        lines += [f"  fault: {fault}" for fault in self._faults()]
         return "\n".join(lines)
+
+    def _faults(self) -> list[str]:
+        faults = [self._of_hidden(each) for each in self.hidden]
+        if not self.invariant:
+            faults.append(self._fault())
+        return faults
+
+    def _of_hidden(self, fault: Hidden) -> str:
+        where = self._told(self._named(fault.at))
+        if fault.jumps:
+            return (
+                f"{fault.part} jumps near {where}: its derivative by autodiff lacks the jump, and "
+                "so do Gamma and the residual. Make it continuous"
+            )
+        return (
+            f"{fault.part} changes near {where} as autodiff does not see: through "
+            "stop_gradient, rounding or a derivative of its own. Gamma and the residual lack it"
+        )
+
+    def _named(self, point: np.ndarray) -> dict[str, float]:
+        return dict(zip(self.names, map(float, point), strict=True))
+
+    def _told(self, point: dict[str, float]) -> str:
+        shown = list(point.items())[:SHOWN]
+        text = ", ".join(f"{legible(name)} = {value:.4g}" for name, value in shown)
+        return text + (", ..." if len(point) > len(shown) else "")
 
     def _kind(self) -> str:
         if self.psd:
@@ -120,10 +146,14 @@ class Report:
     def _fault(self) -> str:
         if self.mended_by is not None:
             name, fault, left = self.mended_by
-            return f"  fault: {fault}. With {name} the relative residual falls to {_number(left)}"
+            helped = [r.fault for r in self.remedies if r.left <= self.tolerance]
+            others = [] if "Gamma" in fault else [o for o in helped if o != fault][:2]
+            text = f"{fault}. With {name} the relative residual falls to {_number(left)}"
+            more = ", or if ".join(others)
+            return f"{text}. The same would be seen if {more}" if others else text
         best = min(r.left for r in self.remedies)
         return (
-            "  fault: not Gamma alone. None of the remedies that were tried corrects it (relative "
+            "not one term alone. None of the changes that were tried corrects it (relative "
             f"residual {_number(best)} at best)"
         )
 
@@ -132,6 +162,10 @@ class Report:
             return "PROVED at these points: exp(-H/T) is invariant."
         if not self.invariant:
             return "REFUTED: exp(-H/T) is not invariant."
+        if self.hidden:
+            return "REFUTED: the residual vanishes, but a derivative is hidden from it."
+        if self.diffuses:
+            return "REFUTED: exp(-H/T) is invariant, but the other variables do not belong to it."
         return "REFUTED: the residual vanishes, but D and Q do not make a diffusion."
 
     def _residual(self) -> str:
@@ -143,10 +177,7 @@ class Report:
         if self.invariant:
             return text
         failing = int(np.sum(self.relative > self.tolerance))
-        shown = list(self.worst.items())[:6]
-        where = ", ".join(f"{legible(name)} = {value:.4g}" for name, value in shown)
-        more = ", ..." if len(self.names) > len(shown) else ""
-        return f"{text}; it fails at {failing} of them, most at {where}{more}"
+        return f"{text}; it fails at {failing} of them, most at {self._told(self.worst)}"
 
 
 def _number(x: Any) -> str:
@@ -158,9 +189,18 @@ Points = Float[Array, "n d"]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is to be judged: an equation, Q if known, points with names, and further remedies.
+    """What is to be judged.
 
-    `fields` maps names to what they add to the drift, and the fault they show if that helps.
+    Args:
+        equation: drift, D, H and T.
+        curl: Q, if known.
+        points: the states to look at.
+        names: of the points' columns.
+        tolerance: of the relative residual.
+        num_drawn: how many points were drawn, the rest being tails; None where all were given.
+        root: the R that noise is multiplied by, if known.
+        gamma: the T Gamma in the drift, if known.
+        fields: maps names to what they add to the drift, and the fault they show if that helps.
     """
 
     equation: Equation
@@ -168,6 +208,9 @@ class Case:
     points: Points
     names: list[str]
     tolerance: float
+    num_drawn: int | None = None
+    root: Product | None = None
+    gamma: Drift | None = None
     fields: dict[str, tuple[Drift, str]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -182,108 +225,63 @@ def judge(case: Case) -> Report:
     Raises:
         ValueError: the residual is not finite at some point.
     """
-    equation, points = case.equation, case.points
-    found = residuals(equation, points)
-    relative = _relative(found)
+    points = np.asarray(case.points)
+    look = lookout(case.equation, case.curl, case.root, case.gamma)
+    found: Look = jax.tree.map(np.asarray, look(case.points, jnp.zeros_like(case.points)))
+    residual, scale = found.residual.value, _floored(found.residual.scale)
+    with np.errstate(invalid="ignore"):
+        relative = np.abs(residual) / scale
     if not np.all(np.isfinite(relative)):
-        where = np.asarray(points)[int(np.argmin(np.isfinite(relative)))]
+        where = points[int(np.argmin(np.isfinite(relative)))]
         raise ValueError(
             f"the residual is not finite at the point {where.tolist()}: drift, diffusion or "
             "potential can't be differentiated there. Pass points= where they can."
         )
-    still = np.asarray(found.current) <= case.tolerance * _floored(found.flow)
-    invariant = bool(np.all(relative <= case.tolerance))
-    d = np.asarray(matrices(equation.diffusion, points))
-    eigenvalues = np.linalg.eigvalsh(0.5 * (d + d.swapaxes(1, 2)))
-    # Relative at each point: D may vary by orders of magnitude between them.
-    definite = np.all(eigenvalues[:, 0] >= -case.tolerance * np.abs(eigenvalues).max(axis=1))
-    asymmetry, skew = _asymmetry(d, 1.0), None
-    if case.curl is not None:
-        skew = _asymmetry(np.asarray(matrices(case.curl, points)), -1.0) <= case.tolerance
+    invariant, flow = bool(np.all(relative <= case.tolerance)), found.residual.flow
+    still = bool(np.all(found.residual.current <= case.tolerance * _floored(flow)))
+    suspect = Suspect(case.equation, case.curl, case.gamma, case.fields, case.names)
+    gamma = np.abs(found.gamma[:, :2]).max()
     return Report(
-        points=np.asarray(points), names=case.names, residual=np.asarray(found.value),
-        relative=relative, current=np.asarray(found.current),
-        least_eigenvalue=float(eigenvalues.min()), asymmetry=asymmetry, invariant=invariant,
-        reversible=invariant and bool(np.all(still)),
-        psd=bool(definite) and asymmetry <= case.tolerance, skew=skew,
-        corrected=_has_divergence(case, found),
-        remedies=() if invariant else _remedies(case, found), tolerance=case.tolerance,
+        points=points, names=case.names, residual=residual, relative=relative,
+        current=found.residual.current, invariant=invariant, reversible=invariant and still,
+        corrected=bool(gamma > case.tolerance * np.median(flow)),
+        remedies=()
+        if invariant
+        else remedies(suspect, case.points, residual, scale, case.tolerance),
+        tolerance=case.tolerance, region=in_words(points, case.names, case.num_drawn),
+        hidden=hidden(look, points, case.num_drawn), **_of_matrices(case, found),
     )  # fmt: skip
 
 
-def _relative(found: Residual) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # what is not finite is refused, or a remedy of no use
-        return np.abs(np.asarray(found.value)) / _floored(found.scale)
+def _of_matrices(case: Case, found: Look) -> dict[str, Any]:
+    """What the report says of D, its root, Q and Gamma."""
+    d, r = found.diffusion[0], found.root
+    eigenvalues = np.linalg.eigvalsh(0.5 * (d + d.swapaxes(1, 2)))
+    # Relative at each point: D may vary by orders of magnitude between them.
+    definite = np.all(eigenvalues[:, 0] >= -case.tolerance * np.abs(eigenvalues).max(axis=1))
+    asymmetry, told = _asymmetry(d, 1.0), {}
+    if case.root is not None:
+        gap = np.abs(r @ r.swapaxes(1, 2) - d).max(axis=(1, 2))
+        told["root_error"] = float(np.max(gap / (np.abs(d).max(axis=(1, 2)) + 1e-300)))
+    if case.gamma is not None:
+        exact, used = found.gamma[:, :2].sum(axis=1), found.gamma[:, 2]
+        sizes = np.abs(exact).max(), np.abs(used).max(), case.tolerance * found.residual.flow.max()
+        told["gamma_error"] = float(np.abs(used - exact).max() / max(*sizes, 1e-300))
+    return told | {
+        "least_eigenvalue": float(eigenvalues.min()),
+        "asymmetry": asymmetry,
+        "psd": bool(definite) and asymmetry <= case.tolerance,
+        "skew": None if case.curl is None else _asymmetry(found.curl[0], -1.0) <= case.tolerance,
+    }
 
 
-def _floored(scale: Float[Array, " n"]) -> np.ndarray:
+def _floored(scale: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     # The floor keeps a point where every term happens to be tiny from deciding; by the median,
     # so that one point far out, where the terms are huge, does not hide all others.
-    sizes = np.asarray(scale)
-    return sizes + 1e-3 * np.median(sizes) + 1e-300
+    return scale + 1e-3 * np.median(scale) + 1e-300
 
 
 def _asymmetry(matrix: np.ndarray, sign: float) -> float:
     """The largest entry of A - sign A^T, relative to A's at the same point."""
     gap = np.abs(matrix - sign * matrix.swapaxes(1, 2)).max(axis=(1, 2))
     return float(np.max(gap / (np.abs(matrix).max(axis=(1, 2)) + 1e-300)))
-
-
-def _remedies(case: Case, found: Residual) -> tuple[Remedy, ...]:
-    """Drifts that differ by a Gamma, and how much of the residual each leaves: it is linear."""
-    equation, t = case.equation, case.equation.temperature
-    curl = case.curl or _least_curl(equation)
-    fields = [lambda z: divergence(equation.diffusion, z), lambda z: divergence(curl, z)]
-    d, q, *more = _added(case, [*fields, *(field for field, _ in case.fields.values())])
-    name = "Q" if case.curl is not None else "a Q that its drift implies"
-    missing, wrong = "Gamma is missing", "Gamma is wrong"
-    tried = [
-        ("Gamma = div D added", missing, t * d),
-        (f"Gamma = div(D + Q) added, with {name},", missing, t * d + t * q),
-        (f"div Q added to Gamma, with {name},", missing, t * q),
-        ("the sign of div D turned", wrong, 2.0 * t * d),
-    ]
-    if case.curl is not None:
-        tried.append(("the sign of Gamma turned", wrong, 2.0 * t * (d + q)))
-        tried.append(("the sign of div Q turned", wrong, 2.0 * t * q))
-    if t != 1.0:
-        tried.append(("div D multiplied by the temperature", wrong, (t - 1.0) * d))
-        tried.append(("Gamma multiplied by the temperature", wrong, (t - 1.0) * (d + q)))
-    tried += [(n, f, added) for (n, (_, f)), added in zip(case.fields.items(), more, strict=True)]
-    remedies = []
-    for remedy, fault, added in tried:
-        worst = float(_relative(found._replace(value=found.value + added)).max())
-        remedies.append(Remedy(remedy, fault, worst if np.isfinite(worst) else float("inf")))
-    return tuple(remedies)
-
-
-def _added(case: Case, fields: list[Drift]) -> Float[Array, "fields n"]:
-    """What the residual gains at each point where a field is added to the drift."""
-
-    def gains(z: Vector) -> Float[Array, " fields"]:
-        return jnp.stack([flow_out(case.equation, field, z) for field in fields])
-
-    return compiled(lambda points: jax.lax.map(gains, points).T)(case.points)
-
-
-def _least_curl(equation: Equation) -> Callable[[Vector, Vector], Vector]:
-    """The smallest skew Q with f = -(D + Q) grad H, where there is one: products with it."""
-
-    def product(z: Vector, v: Vector) -> Vector:
-        force = equation.force(z)
-        rest = equation.drift(z) + equation.diffusion(z, force)
-        size = jnp.vdot(force, force)
-        return (force * jnp.vdot(rest, v) - rest * jnp.vdot(force, v)) / size
-
-    return product
-
-
-def _has_divergence(case: Case, found: Residual) -> bool:
-    products = [case.equation.diffusion] + ([case.curl] if case.curl is not None else [])
-
-    @compiled
-    def largest(points: Points) -> Float[Array, ""]:
-        sizes = [jax.vmap(lambda z, p=p: jnp.abs(divergence(p, z)))(points) for p in products]
-        return case.equation.temperature * jnp.max(jnp.stack(sizes))
-
-    return bool(largest(case.points[:8]) > case.tolerance * jnp.median(found.flow))

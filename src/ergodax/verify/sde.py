@@ -20,9 +20,8 @@ from ergodax.verify.equation import (
     draw_points,
     first_of,
 )
+from ergodax.verify.region import NUM_DRAWN, tails
 from ergodax.verify.report import Case, Report, judge
-
-NUM_POINTS = 64
 
 
 def sde(
@@ -43,14 +42,17 @@ def sde(
     Evaluates the stationarity residual div J / pi by exact differentiation, in double precision,
     at points; it is zero everywhere if and only if the density is invariant. What it says is of
     the equation, not of a discretisation, and not of ergodicity. Where the residual is not
-    zero, the drift is tried again with Gamma = div(D + Q) added and with its sign turned.
+    zero, each term of the drift is changed by the factor that makes it least, so that the term at
+    fault is named. What automatic differentiation can't see (stop_gradient, rounding, the jump
+    of a `where`) is looked for along segments between the points.
 
     Args:
         drift: z -> f, like z.
         diffusion: z -> D: a number, a vector (diagonal), a matrix or an operator.
         potential: z -> H, a scalar: of the whole state z, kinetic energy included.
         points: where, with a leading axis: shape (n, d), or a tree like z with leading axes.
-            By default 64 points drawn from the density; then give `dimension` or `state`.
+            By default 64 or more: 40 drawn from the density and the others on rays, to where a
+            Gaussian has 1e-4 of its mass; then give `dimension` or `state`.
         dimension: d, where z is a vector.
         state: one z, where it is any tree: points are drawn from about it.
         curl: z -> Q, a skew-symmetric matrix or operator, if you know it: it is checked, and
@@ -110,12 +112,16 @@ def sde(
         turn = None if curl is None else _product(curl, "curl", unravel)
         _check_shapes(equation, turn, flat)
         if points is None:
-            chosen = jax.random.key(0) if key is None else check_key(key)
+            key_draw, key_tail = jax.random.split(
+                jax.random.key(0) if key is None else check_key(key)
+            )
             energy = lambda x: equation.energy(x) / temperature  # noqa: E731
-            at = draw_points(energy, flat, NUM_POINTS, chosen)
+            drawn = draw_points(energy, flat, NUM_DRAWN, key_draw)
+            at = jnp.concatenate([drawn, tails(energy, drawn, key_tail)])
         else:
             at = jax.vmap(lambda x: tree.ravel(x)[0])(points)
-        return judge(Case(equation, turn, at, names_of(z), tolerance))
+        num_drawn = NUM_DRAWN if points is None else None
+        return judge(Case(equation, turn, at, names_of(z), tolerance, num_drawn))
 
 
 def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable[..., Any]) -> Product:

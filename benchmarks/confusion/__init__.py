@@ -1,0 +1,1 @@
+"""Right and subtly wrong equations and recipes: which does `verify` accept?"""

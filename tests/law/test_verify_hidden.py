@@ -1,0 +1,133 @@
+"""Faults that derivatives do not show: hidden from them, or of how auxiliary variables begin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax.recipe import dynamics
+
+TURN = np.array([[0.0, 0.7], [-0.7, 0.0]])
+PLANE = ex.targets.gaussian(np.zeros(2), np.ones(2))
+
+
+def separable(x):
+    return 1.5 + jnp.sin(x)
+
+
+@jax.custom_jvp
+def flat_square(x):
+    return 1.0 + x**2
+
+
+flat_square.defjvp(lambda primals, tangents: (flat_square(*primals), 0.0 * tangents[0]))
+
+
+def staircase(x):
+    return 1.0 + jnp.round(50.0 * x**2) / 50.0
+
+
+HIDDEN = {  # the diagonal of D, and whether it jumps
+    "stop_gradient": (lambda x: 1.0 + jax.lax.stop_gradient(x) ** 2, False),
+    "in the tails": (
+        lambda x: 1.0 + jnp.where(x > 2.0, jax.lax.stop_gradient(x - 2.0), 0.0),
+        False,
+    ),
+    "a derivative of its own": (flat_square, False),
+    "where": (lambda x: jnp.where(x > 0, 3.0, 1.0), True),
+    "rounding": (staircase, True),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_hidden_derivative_is_found(name):
+    """Gamma and the residual are what autodiff makes of D, and vanish to rounding."""
+    metric, jumps = HIDDEN[name]
+    recipe = ex.Recipe(lambda z: {"position": ex.Diagonal(metric(z["position"]))})
+    report = ex.verify.recipe(recipe, PLANE)
+    assert report.invariant and not report.ok
+    assert [(fault.part, fault.jumps) for fault in report.hidden] == [("D", jumps)]
+    assert str(report).startswith("REFUTED: the residual vanishes, but a derivative is hidden")
+    assert ("D jumps near position[0]" if jumps else "D changes near position[0]") in str(report)
+
+
+SEEN = {  # kinks, steep slopes, and a jump that no divergence sees
+    "kink": lambda x: 1.0 + jnp.abs(x),
+    "steep": lambda x: 1.5 + jnp.tanh(100.0 * x),
+    "single precision": lambda x: (1.0 + x.astype("f4") ** 2).astype(x.dtype),
+    "where, across": lambda x: jnp.where(x[::-1] > 0, 3.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", list(SEEN))
+def test_what_autodiff_sees_is_no_fault(name):
+    recipe = ex.Recipe(lambda z: {"position": ex.Diagonal(SEEN[name](z["position"]))})
+    report = ex.verify.recipe(recipe, PLANE, tolerance=1e-5)
+    assert report.ok and not report.hidden, report
+
+
+def test_a_curl_with_a_jump():
+    """-Q grad U is divergence-free on both sides, and flows through the surface between them."""
+    turn = lambda x: jnp.where(x[0] > 0, 2.0, 1.0) * TURN.astype(x.dtype)  # noqa: E731
+    recipe = ex.Recipe(
+        lambda z: {"position": 1.0},
+        curl=lambda z: {("position", "position"): ex.Dense(turn(z["position"]))},
+    )
+    report = ex.verify.recipe(recipe, PLANE)
+    assert report.invariant and not report.ok
+    assert [(fault.part, fault.jumps) for fault in report.hidden] == [("Q", True)]
+
+
+# --- Auxiliary variables that do not follow the energy -------------------------------------
+
+
+def relativistic(draw):
+    return ex.Recipe(
+        auxiliary=lambda key, x: {"momentum": draw(key, x)},
+        energy=lambda z: jnp.sum(jnp.sqrt(1.0 + z["momentum"] ** 2)),
+        diffusion=lambda z: {"momentum": 1.0},
+        curl=lambda z: {("momentum", "position"): 1.0},
+    )
+
+
+def by_rejection(key, x):
+    """exp(-sqrt(1 + r^2)) below Laplace's exp(-|r|), by the first of 64 that is accepted."""
+    key_draw, key_test = jax.random.split(key)
+    r = jax.random.laplace(key_draw, (64, *x.shape), x.dtype)
+    gap = jnp.sqrt(1.0 + r**2) - jnp.abs(r)
+    kept = jax.random.exponential(key_test, r.shape, r.dtype) > gap
+    return jnp.take_along_axis(r, jnp.argmax(kept, axis=0)[None], axis=0)[0]
+
+
+@pytest.mark.parametrize("draw", [by_rejection, ex.normal_like])
+def test_auxiliary_draws_from_the_energy(draw):
+    """False alarm 1e-6. A Gaussian has E[r dg/dr] = E[r^2 / sqrt(1 + r^2)] = 0.57."""
+    report = ex.verify.recipe(relativistic(draw), PLANE)
+    right = draw is by_rejection
+    assert report.invariant and report.ok == report.auxiliary_right == right, report
+    assert report.auxiliary is not None
+    if not right:
+        assert "momentum" in report.auxiliary and "NOT follow exp(-energy)" in report.auxiliary
+        assert "is 0.57" in report.auxiliary
+
+
+def test_an_energy_that_gives_the_position_another_law():
+    """exp(-r G^-1 r / 2) integrates to |G|^1/2: the determinant is missing."""
+    right = dynamics.riemannian_hamiltonian(separable, 1.0)
+    without = ex.Recipe(
+        right.diffusion,
+        right.curl,
+        lambda z: 0.5 * ex.tree.dot(z["momentum"], separable(z["position"]) * z["momentum"]),
+        right.auxiliary,
+    )
+    assert ex.verify.recipe(right, PLANE).ok
+    report = ex.verify.recipe(without, PLANE)
+    assert report.invariant and not report.ok and report.auxiliary is not None
+    assert "does NOT follow exp(-U)" in report.auxiliary
+
+
+def test_a_thermostat_that_begins_at_a_constant_is_told():
+    report = ex.verify.recipe(dynamics.nose_hoover(), PLANE)
+    assert report.ok and report.auxiliary is not None
+    assert report.auxiliary.startswith("thermostat begins at a constant; the rest follows")
