@@ -1,0 +1,1 @@
+"""Models with groups: `python -m benchmarks groups [CASE ...]`."""

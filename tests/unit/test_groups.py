@@ -1,0 +1,112 @@
+"""Models with groups: what is refused by name, and what `infer` decides."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import ergodax as ex
+
+Y = np.array([0.1, 0.4, 1.2, 1.0, -0.3], np.float32)
+GROUPS = np.array([0, 0, 1, 1, 2])
+
+
+def posterior(groups=GROUPS, **changes):
+    parts = {
+        "log_prior": lambda s: norm.logpdf(s["mu"], 0.0, 5.0) - s["tau"],
+        "log_latent": lambda b, s: norm.logpdf(b, s["mu"], s["tau"]),
+        "log_likelihood": lambda s, b, y: norm.logpdf(y, b, 0.5),
+        "data": Y,
+        "constraints": {"tau": ex.transform.positive},
+    }
+    return ex.groups.GroupedPosterior(**(parts | changes), groups=groups)
+
+
+START = {"mu": 0.0, "tau": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": [0, 0, 1, 1, -2]}, r"groups\[4\] is -2"),
+        ({"groups": [0, 0, 1, 1]}, r"shape \(5,\), not shape \(4,\)"),
+        ({"groups": [0, 0, 1, 1, 3]}, r"groups \[2\] have no row"),
+        ({"groups": [0, 0, 1, 1, 2], "num_groups": 2}, r"groups\[4\] is 2, out of range"),
+        ({"num_groups": 5}, r"groups \[3, 4\] have no row"),
+        ({"groups": [0, 0, 1, 1, 10**9]}, "can't fill"),
+        ({"latent": np.zeros((2, 2))}, "a number or a vector"),
+        ({"data": np.zeros(0)}, "data"),
+    ],
+)
+def test_refused_by_value(changes, message):
+    with pytest.raises(ValueError, match=message):
+        posterior(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": [0.0, 0, 1, 1, 2]}, "groups must be integers"),
+        ({"groups": list("aabbc")}, "groups must be integers"),
+        ({"log_latent": 3}, "log_latent"),
+        ({"latent": "b"}, "latent"),
+        ({"constraints": {"tau": 1.0}}, "constraints"),
+    ],
+)
+def test_refused_by_type(changes, message):
+    with pytest.raises(TypeError, match=message):
+        posterior(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "error", "message"),
+    [
+        ({"log_latent": lambda b, s: b * jnp.ones(3)}, START, TypeError, "log_latent.*scalar"),
+        (
+            {"log_likelihood": lambda s, b, y: jnp.ones(2)},
+            START,
+            TypeError,
+            "log_likelihood.*scalar",
+        ),
+        ({"log_likelihood": lambda s, b, y: b @ y}, START, ValueError, "can't be evaluated"),
+        ({}, {"mu": 0.0, "tau": -1.0}, ValueError, "tau.*positive"),
+        ({}, {"mu": 0.0}, ValueError, "tau"),
+        ({}, {"mu": 0, "tau": True}, TypeError, "floating point"),
+    ],
+)
+@pytest.mark.parametrize("use", ["marginal", "joint"])
+def test_refused_before_anything_compiles(changes, start, error, message, use):
+    model = posterior(**changes)
+    with pytest.raises(error, match=message):
+        getattr(model, use)(start)
+
+
+def test_what_no_rule_integrates_is_refused_with_the_way_out():
+    model = posterior(
+        latent=jnp.zeros(5),
+        log_latent=lambda b, s: norm.logpdf(b, s["mu"], s["tau"]).sum(),
+        log_likelihood=lambda s, b, y: y * b.sum() - jnp.exp(b.sum()),
+    )
+    with pytest.raises(ValueError, match="latents of 5 numbers are too many for quadrature"):
+        model.marginal(START)
+
+
+@pytest.mark.slow
+def test_the_marginal_is_a_posterior_for_every_estimator(key):
+    marginal = posterior().marginal(START)
+    frozen = marginal.freeze(START)
+    whole = marginal.gradient(frozen)
+    for estimator in (ex.Minibatch(marginal, 3), ex.ControlVariate(marginal, 3, START)):
+        estimate, _ = estimator.estimate(key, estimator.init(key, frozen), frozen)
+        for a, b in zip(*(jax.tree.leaves(x) for x in (estimate.gradient, whole)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    samples = ex.sample(
+        ex.sgld(ex.Minibatch(marginal, 2), 1e-3), START, 20, key=key, progress=False
+    )
+    assert samples.position["tau"].min() > 0.0
+
+
+def test_latents_need_axes_of_chains_and_draws(key):
+    with pytest.raises(ValueError, match="chains, draws"):
+        posterior().latents({"mu": np.zeros(3), "tau": np.ones(3)}, key=key)
