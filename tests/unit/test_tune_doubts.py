@@ -83,6 +83,22 @@ def test_a_proper_density_of_degenerate_coordinates_is_not_called_improper():
     assert improper_direction(flat, jnp.zeros(2), jnp.zeros(2), tiny) == "position[1]"
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_a_start_next_to_the_mode_tells_no_direction_of_its_own(scale):
+    """Two normals, 4 sd apart: ten thousand steps from the start to the mode lead to the other."""
+    target = ex.Target(
+        lambda x: (
+            -jnp.logaddexp(
+                jnp.log(0.7) - 0.5 * jnp.sum((x / scale) ** 2),
+                jnp.log(0.3) - 0.5 * jnp.sum((x / scale - jnp.array([4.0, 0.0])) ** 2),
+            )
+        )
+    )
+    mode = jnp.array([5e-4, 0.0]) * scale
+    coordinates = Coordinates(mode, scale * jnp.eye(2))
+    assert improper_direction(target, jnp.zeros(2), mode, coordinates) == ""
+
+
 @pytest.mark.parametrize("effects", [30, 1])
 def test_a_mode_that_is_a_spike_without_mass_is_no_place_to_begin(effects):
     """30 effects whose sd may vanish: the density is exp(450) as high there, the volume exp(-900)

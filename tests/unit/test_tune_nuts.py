@@ -24,6 +24,7 @@ def test_a_trajectory_is_no_longer_than_its_doublings_allow(doublings):
     assert info.evaluations == 2**doublings - 1
 
 
+@pytest.mark.slow
 def test_the_coordinates_take_the_place_of_a_mass():
     plain = Coordinates(jnp.zeros(2), jnp.eye(2))
     starts = jax.random.normal(KEY, (4, 2))
@@ -35,6 +36,7 @@ def test_the_coordinates_take_the_place_of_a_mass():
     np.testing.assert_array_equal(late.coordinates.scales, [1.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "doublings"), [(0.0, FEWEST_DOUBLINGS), (1e6, MOST_DOUBLINGS)])
 def test_trajectories_are_short_where_time_is(seconds, doublings, monkeypatch):
     """A deadline that has passed leaves a kernel, whatever it is worth."""

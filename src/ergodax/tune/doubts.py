@@ -179,7 +179,7 @@ def improper_direction(
         coordinates: whitened, near the mode or at the start.
     """
     centre, top, begin = (flattened(x) for x in (coordinates.centre, mode, init))
-    rays = [(top, top - begin)] if (top != begin).any() else []
+    rays = [(top, _lengthened(top - begin, coordinates))] if (top != begin).any() else []
     rays += [(centre, sign * ray) for ray in _flattest(coordinates) for sign in (1.0, -1.0)]
     for origin, ray in rays:
         near, far = (_potential(target, init, origin + length * ray) for length in FAR)
@@ -190,6 +190,14 @@ def improper_direction(
             order = [k for k in np.argsort(-size)[:NAMED] if size[k] > LARGE * size.max()]
             return ", ".join(names[k] for k in sorted(order))
     return ""
+
+
+def _lengthened(ray: Float[np.ndarray, " d"], coordinates: Coordinates) -> np.ndarray:
+    """The ray, of length 1 at least, and of one posterior sd: `init` may be next to the mode."""
+    basis = np.asarray(coordinates.basis, np.float64)
+    u = np.linalg.lstsq(basis, ray)[0] if basis.ndim == 2 else ray / basis
+    lengths = np.linalg.norm(ray), np.linalg.norm(u)
+    return ray / min(1.0, *(length for length in lengths if length > 0.0))
 
 
 def _flattest(coordinates: Coordinates) -> list[Float[np.ndarray, " d"]]:

@@ -16,6 +16,8 @@ from ergodax.cache import kept_programs
 from ergodax.checks import real_number, whole_number
 from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
+from ergodax.groups.posterior import GroupedPosterior
+from ergodax.groups.quadrature import LogMarginal
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
@@ -26,6 +28,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
+from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, scout
@@ -40,12 +43,13 @@ SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
+WHOLE = 2.0  # times the warm-up of NUTS, that its draws take with it
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 
 
 def infer(
-    target: AbstractTarget,
+    target: AbstractTarget | GroupedPosterior,
     init: PyTree,
     *,
     key: Any,
@@ -79,8 +83,10 @@ def infer(
     inference is returned as it was, or goes on if it ended for want of time and now has more.
 
     Args:
-        target: a Posterior, or a target without data.
-        init: where to begin, any tree of floating-point arrays.
+        target: a Posterior, a target without data, or an `ex.groups.GroupedPosterior`, whose
+            latents are integrated out where that can be done accurately.
+        init: where to begin, any tree of floating-point arrays; the shared parameters of one with
+            groups.
         key: a key of `jax.random.key`.
         accuracy: the error that is small enough, in posterior standard deviations.
         num_chains: independent chains, at least 2.
@@ -110,7 +116,7 @@ def infer(
         >>> result.converged
         True
     """
-    if not isinstance(target, AbstractTarget):
+    if not isinstance(target, AbstractTarget | GroupedPosterior):
         raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
     check_resident(target, "ex.infer", INSTEAD)
     real_number("accuracy", accuracy, above=0.0, hint="Try 0.05.")
@@ -118,6 +124,10 @@ def infer(
     real_number("max_seconds", max_seconds, at_least=0.0)
     key, deadline = check_key(key), Deadline.after(max_seconds)
     with kept_programs(), contextlib.ExitStack() as stack:
+        if isinstance(target, GroupedPosterior):
+            options = {"accuracy": accuracy, "num_chains": num_chains, "progress": progress}
+            options |= {"key": key, "checkpoint": checkpoint}
+            return infer_groups(infer, target, init, max_seconds=max_seconds, options=options)
         check_start(target, init)
         target, init = unconstrained(target, init)
         arguments = {"accuracy": accuracy, "num_chains": num_chains}
@@ -273,13 +283,15 @@ class _Inferring:
             return [self._nuts]
         small = start.coordinates.dimension <= LARGEST_SECOND_ORDER and not self.modes
         seconds = warm_up_seconds(self.target, start.coordinates, chains)
-        late, few_rows = seconds > TUNING * self.deadline.left(), start.virial > FEW_ROWS
+        most = self.deadline.left()
+        late, few_rows = seconds > TUNING * most, start.virial > FEW_ROWS
         exact = [self._surrogate] if small and (late or few_rows) else []
-        batches = [lambda: self._batches(bool(exact) or not late)] if start.smooth else []
+        alternative = min(WHOLE * seconds, TUNING * most) if exact or not late else np.inf
+        batches = [lambda: self._batches(alternative)] if start.smooth else []
         return [*exact, *batches, self._nuts] if few_rows else [*batches, *exact, self._nuts]
 
-    def _batches(self, alternative: bool) -> Tuned | None:
-        """NOGIN; with an alternative it must not be in doubt."""
+    def _batches(self, alternative: float) -> Tuned | None:
+        """NOGIN; with an alternative of so many seconds it must not be in doubt."""
         assert self.posterior is not None
         return tune(
             self.posterior,
@@ -310,8 +322,11 @@ class _Inferring:
 
     def _nuts(self) -> Tuned:
         """NUTS on all rows, which no law but one of separate modes defeats, if there is time."""
-        rows = f"{self.target.num_data} rows" if isinstance(self.target, Posterior) else "no data"
-        self.log.decide("sampler", "NUTS", f"{rows}, with full gradients")
+        examples = "no data"
+        if isinstance(self.target, Posterior):
+            kind = "groups" if isinstance(self.target.log_likelihood, LogMarginal) else "rows"
+            examples = f"{self.target.num_data} {kind}"
+        self.log.decide("sampler", "NUTS", f"{examples}, with full gradients")
         return tune_nuts(
             self.target,
             self.start.coordinates,

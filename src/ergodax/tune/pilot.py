@@ -28,11 +28,11 @@ from ergodax.tune.doubts import doubt_of_draws
 from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
 from ergodax.tune.host import generator, on_device, some_rows, split_key
 from ergodax.tune.modes import at_modes
-from ergodax.tune.whitening import Coordinates, posterior_in
+from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
 POINTS = 16
 WILD = 10.0  # sd of the first pilot's draws, that no correction of coordinates leads back from
-WHITENED = 0.75, 1.33  # sds of pilot draws between which coordinates need no correction
+HOPELESS = 1.0  # bias in sds, of chains that have little of the posterior's law
 ATTEMPTS = 6
 RUN = 0.6  # of the time for all pilots, that one may take
 LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
@@ -55,7 +55,7 @@ def tune(
     deadline: Deadline | None = None,
     progress: bool = True,
     programs: Programs | None = None,
-    alternative: bool = False,
+    alternative: float = np.inf,
 ) -> Tuned | None:
     """Choose estimator, batch and step by pilot runs, and measure what bias is left.
 
@@ -71,7 +71,8 @@ def tune(
         deadline: at which a pilot is cut; after the first none is begun that would not end.
         progress: show bars.
         programs: that are being compiled, if a guess has been made.
-        alternative: whether an exact sampler is near at hand, so that doubt is enough to end.
+        alternative: seconds that an exact sampler takes, if there is time for one; then doubt is
+            enough to end, and so is the prospect of longer pilots.
 
     Returns:
         None where no batch serves: every one is too noisy, the chains diverge, leave the support or
@@ -130,8 +131,10 @@ class _Search:
     longest: float = LONGEST_STEP  # that may be tried
     near: float = 1.0  # how far from the centre the chains begin, in units of the starts
     draws: int = PILOT_DRAWS  # of each chain
+    needed: float = PILOT_DRAWS  # draws that would bring the bound down if it is noise
     pace: float = 0.0  # seconds a draw in the last run
     widest: float = 1.0  # sd of its draws
+    bound: float = 0.0  # of its bias
     error: float = np.inf  # of the bias measured by one draw, if it was noise
     is_heavy: bool = False  # it was more than that in the run before: outliers come in later
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
@@ -166,12 +169,19 @@ class _Search:
         self.pace = (time.perf_counter() - began) / report.samples.num_draws
         return report
 
-    def doubt(self, alternative: bool) -> str:
-        """Why another run would be as bad as the last; "" where it may be better."""
+    def doubt(self, alternative: float) -> str:
+        """Why another run would be as bad as the last, or take too long; "" where it may do."""
         if self.best is not None and self.widest > WILD:
             return "their draws have nothing of the normal law at the mode"
-        if alternative and self.is_heavy:
+        if self.best is None or np.isinf(alternative):
+            return ""
+        if self.bound > HOPELESS:
+            return f"the bias of the step may be {self.bound:.2g} sd"
+        if self.is_heavy:
             return "the error of the bias falls more slowly than noise does: a few rows decide"
+        if (ahead := self.pace * self.needed) > alternative:
+            exact = f"an exact sampler no more than {alternative:.0f}"
+            return f"to measure the bias takes some {ahead:.0f} s, {exact}"
         return ""
 
     def is_late(self, log: DecisionLog) -> bool:
@@ -193,11 +203,11 @@ class _Search:
         """Whether the report is good enough; if not, what the next run should be."""
         draws = _whitened_draws(self.coordinates, report)
         sds, bound = draws.std(axis=0), report.worst(coarse=True)
-        self.widest = float(sds.max())
+        self.widest, self.bound, self.needed = float(sds.max()), bound, self.draws
         figures = f"sds {sds.min():.2f} to {sds.max():.2f}, bias at most {bound:.2g} sd"
         log.decide("pilot", _plan_text(plan), figures)
         self.best = gradient, self.coordinates, report, plan
-        if not (WHITENED[0] < sds.min() and sds.max() < WHITENED[1]):
+        if not are_white(draws):
             self.coordinates, self.error = draws_coordinates(self.coordinates, draws), np.inf
             # Some of the draws: places at which the noise will be measured again.
             every = max(1, len(draws) // POINTS)
@@ -217,7 +227,8 @@ class _Search:
         error = bound * made**0.5
         self.is_heavy = error > SLOWLY * self.error and bound > LARGE * accuracy
         self.error = error
-        self.draws = int(made * np.clip(1.2 * (2.0 * bound / accuracy) ** 2, *LONGER))
+        times = 1.2 * (2.0 * bound / accuracy) ** 2
+        self.needed, self.draws = made * times, int(made * np.clip(times, *LONGER))
 
 
 def _planned(

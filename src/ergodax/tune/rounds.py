@@ -17,7 +17,6 @@ from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.stats.draws import component_names
 from ergodax.target.base import AbstractTarget
-from ergodax.target.constrained import Constrain
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import (
     LARGEST_R_HAT,
@@ -199,7 +198,7 @@ class _Rounds:
             self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
 
     @property
-    def constrain(self) -> Constrain | None:
+    def constrain(self) -> Any:
         """The map to the values that the user sees, where there are constraints."""
         return getattr(self.target, "constrain", None)
 

@@ -29,10 +29,10 @@ from ergodax.tune.curvature import draws_coordinates, hessian_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.start import whole_hessian
-from ergodax.tune.whitening import Coordinates, posterior_in
+from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
 ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the
-# coordinates stay as they are
+# coordinates stay as they are, and where they have settled it comes at once
 BLOCK = 20  # trajectories between changes of the step
 POINTS = 64  # draws at which the rows are looked at
 LENGTH = 1.8  # of a trajectory, after which a normal law's draws and their squares are uncorrelated
@@ -46,7 +46,7 @@ BEYOND = 1.0  # log density that a polynomial misses of a row, from which it is 
 OUTSIDE = 30.0  # in potential: a chain that is so much worse off than another begins there
 CHAINS = 8  # at least, in the rounds: more draws of each step of a chain
 ACCEPTANCE = 0.65
-TRIALS = 50  # steps of each chain that tell how often the whole data agree
+TRIALS = 25  # steps of each chain that tell how often the whole data agree
 LEAST = 0.2  # of the steps of each chain that must move it
 SHORTEST = 0.1  # trajectory, with which a chain would take a hundred to come anywhere
 MOST_BETWEEN = 8  # trajectories between tests by all data
@@ -175,10 +175,12 @@ def tune_surrogate(
     rng, d, dtype = generator(key_points), coordinates.dimension, coordinates.basis.dtype
     points = rng.standard_normal((POINTS, d))
     starts = on_device(np.zeros((max(num_chains, CHAINS), d)), dtype)
-    inner, done, known = 0.02, 0, np.arange(0)
+    inner, done, known, settled = 0.02, 0, np.arange(0), False
     surrogate = Surrogate.of(posterior, coordinates, points, known)
     with progress_bar(sum(ROUNDS), show=progress) as report:
         for number, key_round in enumerate(keys):
+            if settled and number + 1 < len(ROUNDS):
+                continue
             starts = _inside(surrogate.condensed, starts)
             if starts is None:
                 return None
@@ -190,6 +192,7 @@ def tune_surrogate(
             points, ends = late[rng.choice(len(late), POINTS, replace=False)], draws[:, -1]
             if number:  # the first draws are too wide to tell
                 known = surrogate.extreme
+                settled = not known.size and are_white(late)
             if number + 2 < len(ROUNDS):
                 moved = draws_coordinates(coordinates, late)
                 points, ends = (_moved(coordinates, moved, u) for u in (points, ends))

@@ -15,6 +15,8 @@ from ergodax.target.base import AbstractTarget, Target
 from ergodax.target.posterior import Posterior
 from ergodax.tune.host import on_device
 
+WHITE = 0.75, 1.33  # sds of draws, between which their coordinates need no correction
+
 
 class LowRank(eqx.Module):
     """R = I + left right^T and R^-1 = I + back right^T: the identity but for few directions."""
@@ -237,3 +239,9 @@ def _check_unconstrained(target: AbstractTarget) -> None:
             "the target has constraints, and these coordinates are of unconstrained numbers. Pass "
             "what ergodax.target.unconstrained(target, position) returns."
         )
+
+
+def are_white(draws: Float[np.ndarray, "draws d"]) -> bool:
+    """Whether the sds of draws in whitened coordinates are about 1."""
+    sds = draws.std(axis=0)
+    return bool(WHITE[0] < sds.min() and sds.max() < WHITE[1])
