@@ -17,10 +17,10 @@ run: $(VENV)/app ## the posterior of a logistic regression on handwritten digits
 	$(BIN)/ergodax infer --data digits --classes 3 8 --held-out 0.2 --reference --output runs/digits
 
 test: $(VENV)/app $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
-	$(PYTEST) -m "not slow" --ignore tests/slow
+	$(PYTEST) -m "not slow" --ignore tests/slow tests
 
 test-slow: $(VENV)/app $(VENV)/test $(VENV)/gallery $(VENV)/browser ## Monte Carlo laws, experiments, docs
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --doctest-modules tests src
 
 test-all: test test-slow ## all tests but those of `make test-torch`
 

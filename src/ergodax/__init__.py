@@ -78,6 +78,7 @@ if TYPE_CHECKING:  # the others are imported when they are first used
         convert,
         diagnostics,
         exact,
+        groups,
         network,
         online,
         postprocess,
@@ -91,7 +92,7 @@ __version__ = "0.1.0"
 __all__ = [
     # what is sampled, and from which data
     "Target", "Posterior", "targets", "Mode", "find_mode", "data", "transform", "tree",
-    "normal_like",
+    "normal_like", "groups",
     # its gradient
     "GradientEstimator", "Estimate", "FullGradient", "Minibatch", "ControlVariate", "SVRG", "SAGA",
     "NoisyGradient", "KnownCovariance", "ScoreCovariance", "Stratified",

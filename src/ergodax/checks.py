@@ -28,10 +28,7 @@ def whole_number(
     """An integer in [at_least, below): Python's, or NumPy's or JAX's scalar.
 
     By default below what a counter of 32 bits can hold; `hint` says what to try, in a sentence.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: out of range.
+    Raises: TypeError for what is none, ValueError out of range.
     """
     hint = f" {hint}" if hint else ""
     array = isinstance(value, np.ndarray | jax.Array) and value.ndim == 0
@@ -58,9 +55,7 @@ def real_number(
 ) -> Any:
     """A real number above `above` or at least `at_least`, and below `below`; or a traced one.
 
-    Raises:
-        TypeError: not a number.
-        ValueError: out of range, or not finite.
+    Raises: TypeError for what is none, ValueError out of range or not finite.
     """
     if tree.is_traced(value):
         return value
@@ -83,11 +78,7 @@ def real_number(
 def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
     """A function that makes a number a floating-point array, or says what is wrong with it.
 
-    A number that is known only to a running transformation passes.
-
-    Raises:
-        TypeError: by the function, for what is no number.
-        ValueError: by the function, for a number that is not positive and finite.
+    What is traced passes. Raises: TypeError for what is no number, ValueError out of range.
     """
 
     def convert(value: Any) -> Array:
@@ -106,11 +97,7 @@ def positive(name: str, *, allow_zero: bool = False) -> Callable[[Any], Array]:
 
 
 def numbers(name: str, value: Any) -> Any:
-    """A real number, or an array of them, as it is; a list of numbers as an array.
-
-    Raises:
-        TypeError: anything else: text, dates, complex numbers, a truth value, random keys, objects.
-    """
+    """Numbers as they are, a list of them as an array. Raises: TypeError for anything else."""
     if tree.is_traced(value) or hasattr(value, "__jax_array__"):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -131,9 +118,7 @@ def real_array(
 ) -> np.ndarray:
     """Finite numbers in double precision, with so many axes (or one of several counts of them).
 
-    Raises:
-        TypeError: not numbers.
-        ValueError: another number of axes, no numbers at all, NaN or infinity.
+    Raises: TypeError for what is none; ValueError for other axes, none at all, NaN or infinity.
     """
     hint = f" {hint}" if hint else ""
     array = np.asarray(numbers(name, value), np.float64)
@@ -149,44 +134,28 @@ def real_array(
 
 
 def choice(name: str, value: Any, options: Sequence[str]) -> str:
-    """One of several words.
-
-    Raises:
-        ValueError: none of them.
-    """
+    """One of several words. Raises: ValueError: none of them."""
     if not isinstance(value, str) or value not in options:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, not {value!r}.")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False.
-
-    Raises:
-        TypeError: neither.
-    """
+    """True or False. Raises: TypeError: neither."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, not {shown(value)}.")
     return bool(value)
 
 
 def file_path(name: str, value: Any) -> Path:
-    """A path of the file system.
-
-    Raises:
-        TypeError: neither text nor a path.
-    """
+    """A path of the file system. Raises: TypeError: neither text nor a path."""
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"{name} must be the path of a file or folder, not {shown(value)}.")
     return Path(value)
 
 
 def leaves(name: str, value: Any) -> list[Any]:
-    """The leaves of a tree.
-
-    Raises:
-        TypeError: JAX can't take it apart.
-    """
+    """The leaves of a tree. Raises: TypeError: JAX can't take it apart."""
     try:
         return jax.tree.leaves(value)
     except (TypeError, ValueError, RecursionError, SystemError) as error:
@@ -197,22 +166,14 @@ def leaves(name: str, value: Any) -> list[Any]:
 
 
 def callable_function(name: str, value: Any) -> Any:
-    """A function, or something else that can be called.
-
-    Raises:
-        TypeError: it can't.
-    """
+    """A function, or something else that can be called. Raises: TypeError: it can't."""
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {shown(value)}.")
     return value
 
 
 def instance(name: str, value: Any, kind: Any, wanted: str) -> Any:
-    """An object of a class.
-
-    Raises:
-        TypeError: of another class.
-    """
+    """An object of a class. Raises: TypeError: of another class."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be {wanted}, not {shown(value)}.")
     return value
@@ -241,12 +202,8 @@ def plain(value: Any) -> float | None:
         return None
     try:
         array = np.asarray(value)
-        return float(array) if array.ndim == 0 and array.dtype.kind in "fiu" else _other(array)
+        # JAX's own small precisions are of another kind than NumPy's floating point.
+        real = array.dtype.kind in "iu" or jnp.issubdtype(array.dtype, jnp.floating)
+        return float(array.astype(np.float64)) if array.ndim == 0 and real else None
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _other(array: np.ndarray) -> float | None:
-    """Numbers of JAX's own small precisions."""
-    known = array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.floating)
-    return float(array.astype(np.float64)) if known else None

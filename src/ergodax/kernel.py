@@ -212,9 +212,7 @@ class _Step(_Bound):
 def with_batch(kernel: Any, batch: PyTree) -> Any:
     """The same kernel, whose gradient estimators are given this batch instead of drawing one.
 
-    Raises:
-        TypeError: there is no such estimator.
-        ValueError: rows that are not like those of the data.
+    Raises: TypeError where there is no such estimator, ValueError for other rows than the data's.
     """
 
     def takes(part: Any) -> bool:
@@ -252,12 +250,7 @@ def _is_key(value: Any) -> bool:
 
 
 def freeze(kernel: Any, position: PyTree, name: str = "position") -> PyTree:
-    """A user's position as a kernel's states hold it, under the constraints of what it samples.
-
-    Raises:
-        TypeError: a leaf is an integer, boolean or complex array.
-        ValueError: a constraint for what the position does not have, or that it violates.
-    """
+    """A user's position as a kernel's states hold it, under the constraints of its target."""
     parts = jax.tree.leaves(kernel, is_leaf=lambda part: hasattr(part, "constraints"))
     found = [part for part in parts if getattr(part, "constraints", None) is not None]
     return (found[0] if found else tree).freeze(position, name)
@@ -296,11 +289,7 @@ class Methods(NamedTuple):
 
 
 def check_kernel(kernel: Any) -> Any:
-    """Accept anything with `init` and `step`; say what a kernel is otherwise.
-
-    Raises:
-        TypeError: no `init` or no `step`.
-    """
+    """Accept anything with `init` and `step`; say what a kernel is otherwise. Raises: TypeError."""
     methods = [getattr(kernel, name, None) for name in ("init", "step")]
     if isinstance(kernel, type) or not all(callable(method) for method in methods):
         raise TypeError(
@@ -315,11 +304,7 @@ def check_kernel(kernel: Any) -> Any:
 
 
 def check_key(key: Any) -> PRNGKeyArray:
-    """Accept a typed key or a raw uint32 one; name the argument otherwise.
-
-    Raises:
-        TypeError: not a key, or several.
-    """
+    """Accept a typed key or a raw uint32 one; name the argument otherwise. Raises: TypeError."""
     if isinstance(key, jax.Array):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
             return key

@@ -41,11 +41,6 @@ class Accumulating(Kernel):
     every: Int[Array, ""] = eqx.field(converter=jnp.int32)
     function: Callable[[PyTree], PyTree] | None = None
 
-    @property
-    def infeasible(self) -> str | None:
-        """What the kernel inside says of a step that is not feasible."""
-        return getattr(self.kernel, "infeasible", None)
-
     def init(self, key: PRNGKeyArray, position: PyTree) -> AccumulatingState:
         """The first state; nothing is counted yet."""
         inner = self.kernel.init(key, position)

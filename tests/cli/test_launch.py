@@ -65,6 +65,7 @@ def alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 def test_a_launch_that_is_killed_leaves_no_process(tmp_path):
     # Each process starts another one in its turn, as a script around a program does.

@@ -152,6 +152,7 @@ def z_scores(gradient, noise: np.ndarray, key) -> np.ndarray:
     return (found - law)[np.triu_indices(2)] / error[np.triu_indices(2)]
 
 
+@pytest.mark.slow
 def test_the_law_is_that_of_the_stratified_noise(key):
     batch = ex.Minibatch(gaussian(), BATCH)
     within, among = noise_of(POINTS, SHARDS, BATCH), noise_of(POINTS, 1, BATCH)
@@ -162,6 +163,7 @@ def test_the_law_is_that_of_the_stratified_noise(key):
     assert np.abs(z_scores(batch, within, key)).max() > 3 * Z_MOST, "and tells the two apart"
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_potential(key, x64):
     at = enumerated.position("flat")
     split = estimator("control variate 2", "flat")

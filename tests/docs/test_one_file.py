@@ -51,7 +51,10 @@ def recipes(one):
     }
 
 
-@pytest.mark.parametrize("name", ["sgld", "sghmc", "sgrhmc"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("sgld", "sghmc")]
+
+
+@pytest.mark.parametrize("name", [*SLOW, "sgrhmc"])
 def test_the_draws_are_the_library_s(name, one, key):
     ours, theirs = recipes(one)[name]
     batches = one.Minibatch(log_prior, log_likelihood, ROWS, 5)

@@ -68,6 +68,7 @@ def first_answer(app, kind, **headers):
     return sent[0]
 
 
+@pytest.mark.slow
 @installed
 def test_pages_of_other_sites_are_refused():
     from gallery.serve import application
@@ -91,6 +92,7 @@ def test_pages_of_other_sites_are_refused():
     assert closed["type"] == "websocket.close"
 
 
+@pytest.mark.slow
 @installed
 def test_an_interrupt_ends_the_server_without_an_error():
     with headless.started() as (process, address):

@@ -47,7 +47,10 @@ def wrong_decisions(kernel, key, gap, decisions=2_000):
     return np.mean(np.asarray(seen.mean <= threshold)), np.mean(np.asarray(seen.count))
 
 
-@pytest.mark.parametrize("inequality", INEQUALITIES)
+OTHERS = [pytest.param(n, marks=pytest.mark.slow) for n in INEQUALITIES if n != "serfling"]
+
+
+@pytest.mark.parametrize("inequality", ["serfling", *OTHERS])
 def test_decisions_are_wrong_with_probability_delta_at_most(inequality, key):
     kernel = confidence(LARGE, delta=0.05, inequality=inequality)
     wrong, rows = wrong_decisions(kernel, key, 1.5)

@@ -14,7 +14,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import ergodax as ex
-from ergodax.integrator import generalised_leapfrog as integrator
+from ergodax.integrator import hamiltonian as integrator
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy
 from ergodax.sampler.hamiltonian import rmhmc
 

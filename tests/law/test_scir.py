@@ -93,6 +93,7 @@ def test_the_law_of_a_step(key):
     assert stats.kstest(found, stats.gamma(b).cdf).pvalue < 1e-6, "not yet the stationary law"
 
 
+@pytest.mark.slow
 def test_all_rows_give_the_dirichlet_posterior_at_a_large_step(key):
     kernel = ex.scir(ex.FullGradient(posterior()), 5.0)
     theta = ends(kernel, np.ones(4), key, steps=4, chains=10_000)
@@ -111,6 +112,7 @@ def _above(law, x):
     return (law.cdf(x) - law.cdf(1e-37)) / law.sf(1e-37)
 
 
+@pytest.mark.slow
 def test_batches_of_ten_add_the_variance_that_they_should(key):
     """b + tanh(h / 2) Var(b) for the largest count, with replacement."""
     h, variance, chains = 0.5, 4718.79859846, 2000
@@ -123,6 +125,7 @@ def test_batches_of_ten_add_the_variance_that_they_should(key):
     assert theta[:, 3].mean() == pytest.approx(ALPHA, abs=5.0 * np.sqrt(ALPHA / chains))
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_not_scaled_is_seen(key):
     """N / n forgotten: the counts are those of the batch."""
     small = ex.Posterior(

@@ -11,7 +11,7 @@ import ergodax as ex
 from ergodax import tune
 from ergodax.diagnostics import BiasReport
 from ergodax.driver import Samples
-from ergodax.learn import evaluate, fit, regression, tables
+from ergodax.learn import fit, regression, tables
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def found():
 @pytest.mark.slow
 def test_the_answer_agrees_with_the_reference(found):
     """Four components, two functionals each; z = 5 leaves 5e-6 for a false alarm."""
-    comparison = found.reference.comparison.table
+    comparison = found.reference.comparison
     table = found.result.table
     assert found.result.converged and np.min(table["ess"]) > 400
     assert np.max(found.reference.summary["r_hat"]) < 1.02
@@ -53,7 +53,7 @@ def test_a_wrong_answer_is_seen(found):
     coordinates = found.result.tuned.coordinates
     other = fit.run_reference(half, coordinates, jax.random.key(5), progress=False)
     summary = other.summary().set_axis(found.model.names)
-    ratio = evaluate.compare(found.result.table, summary).table["sd_ratio"].to_numpy()
+    ratio = fit.compare(found.result.table, summary)["sd_ratio"].to_numpy()
     # 1000 and 500 rows: sds 0.7 of the reference's, five errors of 1/20 away from 1.
     assert ratio.mean() < 1 - 5 / 20 / 2
 
@@ -82,7 +82,7 @@ def test_reliability_counts_every_row():
     rng = np.random.default_rng(0)
     probability = rng.random(2000)
     target = (rng.random(2000) < probability).astype(float)
-    table = evaluate.reliability(probability, target)
+    table = fit.reliability(probability, target)
     assert np.sum(table["count"]) == 2000
 
     def inside(table):
@@ -90,7 +90,7 @@ def test_reliability_counts_every_row():
         return (low <= predicted) & (predicted <= high)
 
     assert inside(table).mean() > 0.5
-    wrong = evaluate.reliability(probability, 1.0 - target)
+    wrong = fit.reliability(probability, 1.0 - target)
     assert not inside(wrong).all(), "a miscalibrated forecast must show"
 
 
@@ -102,7 +102,7 @@ def test_predictions_of_a_number_are_exact():
         "residual_sd": np.array([[1.0, 2.0]]),
     }
     test = tables.Table(np.array([[1.0], [2.0]]), np.array([1.0, 4.0]), ["x"], ())
-    found = evaluate.held_out(draws, test)
+    found = fit.held_out(draws, test)
 
     def normal(z, sd):
         return np.exp(-0.5 * (z / sd) ** 2) / (sd * np.sqrt(2 * np.pi))

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from ergodax.cli import main
-from ergodax.learn.topics import runs, stream
+from ergodax.learn.topics import runs
 from ergodax.learn.topics.corpus import Corpus, Document, Vocabulary
+from ergodax.learn.topics.train import divide
 from ergodax.persist import checkpoint
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -102,10 +103,10 @@ def corpus(number=30):
 
 
 def test_no_document_is_both_learnt_and_judged():
-    parts = stream.divide(corpus(), 4, 3, seed=1)
+    parts = divide(corpus(), 4, 3, seed=1)
     assert (len(parts.test), len(parts.validation), parts.num_documents) == (4, 3, 23)
     assert len(parts.left_out) == 7
-    alone = stream.divide(corpus(), 4, 0, seed=1)
+    alone = divide(corpus(), 4, 0, seed=1)
     words = [[document.words.tolist() for document in each.test] for each in (parts, alone)]
     assert words[0] == words[1] and parts.left_out > alone.left_out
     shuffled = list(parts.stream(46, 1, 0))
@@ -154,7 +155,7 @@ def test_another_corpus_of_the_same_size_is_refused(monkeypatch, capsys, tmp_pat
 def test_the_digest_of_a_corpus(change):
     def digest(documents, names):
         of = Corpus(lambda: iter(documents), Vocabulary(names), len(documents))
-        return stream.divide(of, 2, 0, seed=0).digest
+        return divide(of, 2, 0, seed=0).digest
 
     words, counts = np.array([0, 1]), np.array([3, 4])
     documents, names = [Document(words, counts)] * 9, ["a", "b", "c"]
@@ -177,9 +178,9 @@ def corpus_documents(parts):
 def test_the_files_own_test_documents_come_first():
     own = [Document(np.array([0]), np.array([1]))] * 3
     with_own = Corpus(corpus().read, Vocabulary.numbered(6), 30, lambda: iter(own))
-    parts = stream.divide(with_own, 2, 0, seed=0)
+    parts = divide(with_own, 2, 0, seed=0)
     assert len(parts.test) == 2 and not parts.left_out and parts.num_documents == 30
-    assert len(stream.divide(with_own, 5, 0, seed=0).left_out) == 2
+    assert len(divide(with_own, 5, 0, seed=0).left_out) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ergodax.learn.topics.corpus import (
     read_texts,
     tokenise,
 )
-from ergodax.learn.topics.stream import batches, endless, shuffled
+from ergodax.learn.topics.train import batches, endless, shuffled
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 needs_wiki = pytest.mark.skipif(

@@ -16,8 +16,7 @@ from benchmarks.kills.recorder import Content, Entry, Recorder, Synced
 from ergodax.errors import CheckpointError
 from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.runs import Part, Run, Store
-from ergodax.learn.topics.stream import batches
-from ergodax.learn.topics.train import Settings, first_state, train
+from ergodax.learn.topics.train import Settings, batches, first_state, train
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +144,7 @@ MEMORY = """
 import json
 from pathlib import Path
 import jax, numpy as np
-from ergodax.learn.topics.stream import batches, shuffled
+from ergodax.learn.topics.train import batches, shuffled
 from ergodax.learn.topics.corpus import Document
 from ergodax.learn.topics.train import Settings, train
 

@@ -95,6 +95,7 @@ def test_one_well_is_one_mode():
     np.testing.assert_allclose(modes.positions[0]["a"], 0.0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_no_minimum_is_no_mode():
     modes = probe_modes(ex.Target(lambda x: -jnp.sum(x)), jax.random.key(0), 2, init=jnp.ones(1))
     assert modes.count == 0 and modes.failed == 2

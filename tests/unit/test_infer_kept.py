@@ -261,6 +261,7 @@ def test_a_second_attempt_in_single_precision_goes_on(infer, tmp_path):
         same(infer(tunings=0, target=single), whole)
 
 
+@pytest.mark.slow
 def test_killed_in_tuning_it_begins_again(infer, tmp_path):
     with pytest.raises(AssertionError, match="tuned again"):
         infer(tunings=0)

@@ -47,6 +47,7 @@ def minimum(copies=1):
     return w, hessian
 
 
+@pytest.mark.slow
 def test_it_finds_a_minimum_that_l_bfgs_does_not(x64):
     w, hessian = minimum()
     assert np.linalg.cond(hessian) > 1e4
@@ -70,6 +71,7 @@ def test_the_whole_hessian_is_that_of_the_potential(kind, x64):
     np.testing.assert_array_equal(found, found.T)
 
 
+@pytest.mark.slow
 def test_it_starts_from_any_tree(x64):
     found = newton(posterior(), TREES["dictionary"](jnp.asarray(START)), 30)
     np.testing.assert_allclose(found.position, newton(posterior(), START, 30).position, rtol=1e-6)

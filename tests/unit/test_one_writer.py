@@ -36,6 +36,7 @@ def sample(folder: Path, steps: int = 40, start: float = 0.0, **more: Any) -> ex
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_another_process_is_named_and_its_death_frees_the_folder(tmp_path):
     whole = sample(tmp_path / "whole")
     command = [sys.executable, "-c", WRITER, str(tmp_path / "run")]

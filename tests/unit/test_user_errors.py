@@ -21,7 +21,9 @@ def posterior(data):
     )
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyError, OSError])
+@pytest.mark.parametrize(
+    "error", [KeyError, *(pytest.param(e, marks=pytest.mark.slow) for e in (RuntimeError, OSError))]
+)
 def test_an_iterator_that_fails(error):
     def run(fails_at):
         passes = iter(range(1_000))
@@ -66,6 +68,7 @@ def failing_kernel(fails_at, calls):
     return ex.sgld(ex.FullGradient(ex.Target(potential)), 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chains", [1, 2])
 def test_a_callback_of_the_model_that_fails(chains, tmp_path):
     whole = ex.sample(failing_kernel(0, []), START, 200, key=KEY, num_chains=chains)

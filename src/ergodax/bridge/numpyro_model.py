@@ -16,11 +16,12 @@ from ergodax import tree
 from ergodax.bridge.model_program import (
     Arguments,
     ModelProgram,
+    ModelSites,
     Places,
+    Sites,
     as_numpyro_computes,
     inside,
 )
-from ergodax.bridge.model_sites import ModelSites, Sites
 from ergodax.data.arrays import take
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
@@ -172,11 +173,7 @@ def numpyro(
 
 
 def _posterior(sites: ModelSites, plate: str) -> ModelPosterior:
-    """With the rows of a plate as the examples.
-
-    Raises:
-        ValueError: the density is not the sum of a prior and a term for each of them.
-    """
+    """With the rows of a plate as the examples. Raises: ValueError."""
     num_rows = sites.trace[plate]["args"][0]
     arguments, data = _held((sites.args, sites.kwargs), num_rows)
     data = [jnp.asarray(rows) for rows in data]
@@ -240,11 +237,7 @@ def _check_sites(trace: Sites) -> list[str]:
 
 
 def _initialised(sites: ModelSites, key: PRNGKeyArray) -> Any:
-    """What NumPyro's samplers begin with: a potential of arguments and numbers, and a start.
-
-    Raises:
-        ValueError: no start was found.
-    """
+    """What NumPyro's samplers begin with: a potential of arguments and numbers, and a start."""
     from numpyro.infer.util import initialize_model
 
     try:

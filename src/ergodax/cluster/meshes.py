@@ -69,9 +69,7 @@ def _by_chains(mesh: Mesh) -> np.ndarray:
 def checked_mesh(mesh: Any, kernel: Any, num_chains: int) -> Mesh:
     """A user's mesh, with all axes left to the compiler, if the run fits on it.
 
-    Raises:
-        TypeError: not a mesh.
-        ValueError: the chains, or the shards of rows in the kernel, can't be split over it.
+    Raises: TypeError for what is none; ValueError where chains or shards can't be split over it.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}. Try ex.mesh().")

@@ -56,11 +56,7 @@ class Together:
 
     @contextlib.contextmanager
     def together(self) -> Generator[None]:
-        """A context that all leave together: by their own error, or by that of another.
-
-        Raises:
-            ProcessFailed: another process had an error.
-        """
+        """A context that all leave together. Raises: ProcessFailed where another had an error."""
         try:
             yield
         except ProcessLost:
@@ -80,11 +76,7 @@ class Together:
         return Agreement(int(every[0, 0]), int(every[:, 1].max()), bool(every[:, 2].any()))
 
     def alike(self, facts: dict[str, str], **more: Any) -> None:
-        """Check that all processes run the same, apart from the keys and positions of chains.
-
-        Raises:
-            ValueError: the facts differ; it says in what.
-        """
+        """Check that all run the same, keys and positions of chains aside. Raises: ValueError."""
         facts = facts | {name: str(value) for name, value in more.items()}
         names = sorted(name for name in facts if not name.startswith(OF_CHAINS))
         digests = np.stack([_digest("\n".join(names)), *(_digest(facts[name]) for name in names)])
@@ -105,11 +97,7 @@ class Together:
             )
 
     def common(self, steps: list[int]) -> int | None:
-        """The latest step that all have saved, each at two at most; None where all begin anew.
-
-        Raises:
-            CheckpointError: there is none.
-        """
+        """The latest step saved by all, None where all begin anew. Raises: CheckpointError."""
         padded = np.full(2, -1, np.int32)
         padded[: len(steps)] = steps
         every = [{int(step) for step in one if step >= 0} for one in self.gather(padded)]
@@ -125,11 +113,7 @@ class Together:
         return max(shared)
 
     def gather(self, value: np.ndarray) -> np.ndarray:
-        """What each process says, along a new leading axis.
-
-        Raises:
-            ProcessLost: one of them has ended.
-        """
+        """What each process says, along a new leading axis. Raises: ProcessLost."""
         from jax.experimental import multihost_utils
 
         with watched():
@@ -138,11 +122,7 @@ class Together:
 
 @contextlib.contextmanager
 def watched() -> Generator[None]:
-    """A context in which a broken connection is a process lost.
-
-    Raises:
-        ProcessLost: the connection to another process is broken.
-    """
+    """A context in which a broken connection is a process lost. Raises: ProcessLost."""
     try:
         yield
     except (ValueError, RuntimeError) as error:

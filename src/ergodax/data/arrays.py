@@ -40,7 +40,8 @@ def as_data(data: PyTree) -> PyTree:
     if isinstance(data, Source):
         return data
     there = leaves("data", data)
-    if any(isinstance(x, Source) for x in jax.tree.leaves(data, is_leaf=_is_source)):
+    found = jax.tree.leaves(data, is_leaf=lambda node: isinstance(node, Source))
+    if any(isinstance(x, Source) for x in found):
         raise TypeError(
             "data has a source among its arrays, but must be one source of all of them, such as "
             "ex.data.npy('X.npy', 'y.npy')."
@@ -62,10 +63,6 @@ def as_data(data: PyTree) -> PyTree:
                     "double precision on: jax.config.update('jax_enable_x64', True)."
                 )
     return arrays
-
-
-def _is_source(node: Any) -> bool:
-    return isinstance(node, Source)
 
 
 def _check_leaf(name: str, leaf: Any) -> int:
@@ -96,12 +93,8 @@ def num_rows(data: PyTree) -> int:
     return jax.tree.leaves(data)[0].shape[0]
 
 
-def take(data: PyTree, indices: Int[Array, " n"]) -> PyTree:
-    """The rows `indices` of arrays, which must lie in range (no bounds are checked).
-
-    Raises:
-        TypeError: the data are a source.
-    """
+def take(data: PyTree, indices: Int[Array, "*n"]) -> PyTree:
+    """Rows of arrays by numbers, whose range is not checked. Raises: TypeError for a source."""
     if isinstance(data, Source):
         raise TypeError(needs_memory("taking any of its rows"))
     return jax.tree.map(lambda x: x.at[indices].get(mode="promise_in_bounds"), data)

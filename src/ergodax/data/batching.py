@@ -16,6 +16,8 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from ergodax.checks import flag, whole_number
 from ergodax.data.permutation import Permutation, scale_bits
 
+Drawn = tuple[Int[Array, " n"], Any]  # the numbers of a batch's rows, and the state after it
+
 
 class Batching(eqx.Module):
     """A scheme that draws row numbers. Its state, if any, lives in the gradient state.
@@ -54,24 +56,24 @@ class Batching(eqx.Module):
         """The state before the first batch."""
 
     @abc.abstractmethod
-    def draw(
-        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Any]:
+    def draw(self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int) -> Drawn:
         """The rows of the next batch and the state after it."""
 
 
-class WithReplacement(Batching):
-    """Independent uniform rows; gradient noise has covariance N^2/n S_0."""
-
-    distinct: ClassVar[bool] = False
+class Independent(Batching):
+    """A scheme whose batches do not depend on those before."""
 
     def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
         """Nothing to remember."""
         return None
 
-    def draw(
-        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Any]:
+
+class WithReplacement(Independent):
+    """Independent uniform rows; gradient noise has covariance N^2/n S_0."""
+
+    distinct: ClassVar[bool] = False
+
+    def draw(self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int) -> Drawn:
         """n independent uniform rows."""
         if num_rows <= 2**16:
             # One word a row instead of the two that randint draws to be fair for any range.
@@ -80,23 +82,17 @@ class WithReplacement(Batching):
         return jax.random.randint(key, (batch_size,), 0, num_rows, jnp.int32), state
 
 
-class WithoutReplacement(Batching):
+class WithoutReplacement(Independent):
     """n distinct rows, a fresh set at each step; covariance N(N-n)/n S_1."""
 
-    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
-        """Nothing to remember."""
-        return None
-
-    def draw(
-        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Any]:
+    def draw(self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int) -> Drawn:
         """The first n places of a new permutation."""
         permutation = Permutation(num_rows)
         places = jnp.arange(batch_size, dtype=jnp.int32)
         return permutation(permutation.draw(key), places), state
 
 
-class Neighbours(Batching):
+class Neighbours(Independent):
     """n neighbouring rows from a uniform place on, the first following the last.
 
     Unbiased for data in any order, since every row is in n of the N possible batches. Where the
@@ -105,13 +101,7 @@ class Neighbours(Batching):
     neighbouring rows are not.
     """
 
-    def init(self, key: PRNGKeyArray, num_rows: int) -> Any:
-        """Nothing to remember."""
-        return None
-
-    def draw(
-        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Any]:
+    def draw(self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int) -> Drawn:
         """A uniform first row and its n - 1 successors."""
         first = jax.random.randint(key, (), 0, num_rows, jnp.int32)
         # Counted from the end, since first + n could pass 2^31.
@@ -142,9 +132,7 @@ class ShuffledEpochs(Batching):
         """A first order, and how many batches of it are used."""
         return Permutation(num_rows).draw(key), jnp.zeros((), jnp.int32)
 
-    def draw(
-        self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Any]:
+    def draw(self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int) -> Drawn:
         """The next n places of the present order; a new order after the last of its batches."""
         permutation = Permutation(num_rows)
         words, used = state

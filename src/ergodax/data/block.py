@@ -6,6 +6,7 @@ argument of their own and does not return them.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt32
 
 from ergodax.data.arrays import take
-from ergodax.data.batching import Batching
+from ergodax.data.batching import Batching, Drawn
 from ergodax.data.permutation import Permutation, mix
 from ergodax.data.source import Source
 
@@ -24,23 +25,14 @@ FOR_EVER = 2**31 - 1  # batches: a block of all rows need not be read again
 
 
 class Block(eqx.Module):
-    """Rows of a source.
+    """Rows of a source."""
 
-    Attributes:
-        rows: a tree of arrays with leading axis block_rows; None while they are detached.
-        order: the words that the chain's order of rows follows from.
-        number: which block it is, counted from 0.
-        used: how many batches have been drawn from it.
-        batches: how many are drawn before the next block is due.
-        source: where the rows are from.
-    """
-
-    rows: PyTree
-    order: UInt32[Array, "*chains 2"]
-    number: Int[Array, "*chains"]
-    used: Int[Array, "*chains"]
-    batches: int = eqx.field(static=True)
-    source: Source = eqx.field(static=True)
+    rows: PyTree  # arrays with leading axis block_rows; None while they are detached
+    order: UInt32[Array, "*chains 2"]  # the words that the chain's order of rows follows from
+    number: Int[Array, "*chains"]  # which block it is, counted from 0
+    used: Int[Array, "*chains"]  # how many batches have been drawn from it
+    batches: int = eqx.field(static=True)  # how many are drawn before the next block is due
+    source: Source = eqx.field(static=True)  # where the rows are from
 
 
 def first_block(key: PRNGKeyArray, source: Source, batches: int) -> Block:
@@ -94,19 +86,17 @@ def replaced(states: PyTree, change: Callable[[int, Block], Block]) -> PyTree:
     )
 
 
-def _with_rows(block: Block, rows: PyTree) -> Block:
-    return Block(rows, block.order, block.number, block.used, block.batches, block.source)
-
-
 def detach(states: PyTree) -> tuple[list[PyTree], PyTree]:
     """The rows of all blocks, and the states without them."""
     rows = [block.rows for block in blocks_of(states)]
-    return rows, replaced(states, lambda k, block: _with_rows(block, None))
+    return rows, replaced(states, lambda k, block: dataclasses.replace(block, rows=None))
 
 
 def attach(rows: list[PyTree], states: PyTree) -> PyTree:
     """Undo `detach`."""
-    return replaced(states, lambda k, block: _with_rows(block, rows[k])) if rows else states
+    if not rows:
+        return states
+    return replaced(states, lambda k, block: dataclasses.replace(block, rows=rows[k]))
 
 
 class Streamed(Batching):
@@ -121,14 +111,10 @@ class Streamed(Batching):
     so that a chain that is slow against a block and fast against an epoch is heated as by
     independent batches of n / (R [1 + (p - 1) rho]) rows. Over whole epochs the noise cancels, as
     with ShuffledEpochs. `noise_factor` is that of one batch, with rho = 0.
-
-    Args:
-        source: where the blocks are read.
-        batch_size: n.
     """
 
-    source: Source = eqx.field(static=True)
-    batch_size: int = eqx.field(static=True)
+    source: Source = eqx.field(static=True)  # where the blocks are read
+    batch_size: int = eqx.field(static=True)  # n
 
     def init(self, key: PRNGKeyArray, num_rows: int) -> Block:
         """The first block."""
@@ -136,9 +122,7 @@ class Streamed(Batching):
         whole = self.source.block_rows == self.source.num_rows
         return first_block(key, self.source, FOR_EVER if whole else self.source.passes * each)
 
-    def draw(
-        self, key: PRNGKeyArray, state: Block, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Block]:
+    def draw(self, key: PRNGKeyArray, state: Block, num_rows: int, batch_size: int) -> Drawn:
         """Places in the block: the next n of the present pass."""
         rows = self.source.block_rows
         past, used = jnp.divmod(state.used, jnp.int32(rows // batch_size))

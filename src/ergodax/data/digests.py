@@ -27,11 +27,7 @@ MOST_REMEMBERED = 10_000  # files; the oldest are forgotten
 
 
 def of_files(paths: list[Path]) -> list[dict[str, Any]]:
-    """Of each file its name, its size and the digest of its bytes.
-
-    Args:
-        paths: of files that exist.
-    """
+    """Of each file its name, its size and the digest of its bytes."""
     known = _remembered()
     found, new = [], {}
     for path in paths:
@@ -46,11 +42,7 @@ def of_files(paths: list[Path]) -> list[dict[str, Any]]:
 
 
 def of_rows(pieces: Iterator[PyTree]) -> str:
-    """Of all rows, however they are cut into pieces.
-
-    Args:
-        pieces: trees of arrays of rows.
-    """
+    """Of all rows, trees of arrays, however they are cut into pieces."""
     digests: list[Any] = []
     for piece in pieces:
         leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(piece)]
@@ -61,11 +53,7 @@ def of_rows(pieces: Iterator[PyTree]) -> str:
 
 
 def of_names(values: dict[str, str]) -> str:
-    """Of texts by name.
-
-    Args:
-        values: the texts.
-    """
+    """Of texts by name."""
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

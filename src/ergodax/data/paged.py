@@ -35,21 +35,13 @@ PAGE_BYTES = 2**17
 
 
 class Reader(abc.ABC):
-    """The contract of a file format: ranges of rows are read, from any thread.
+    """The contract of a file format: ranges of rows are read, from any thread."""
 
-    Attributes:
-        num_rows: N.
-        row: a tree of `jax.ShapeDtypeStruct`, the shape and dtype of one row as it is delivered.
-        grain: rows that the format keeps together (a chunk), so that a part costs as much as all.
-        pages: rows of each page where the format fixes them (row groups), otherwise None.
-        names: a tree like `row`, what to call each array in an error.
-    """
-
-    num_rows: int
-    row: PyTree
-    grain: int
-    pages: Int64[np.ndarray, " pages"] | None
-    names: PyTree
+    num_rows: int  # N
+    row: PyTree  # of `jax.ShapeDtypeStruct`, the shape and dtype of one row as it is delivered
+    grain: int  # rows that the format keeps together (a chunk): a part costs as much as all
+    pages: Int64[np.ndarray, " pages"] | None  # rows of each where the format fixes them
+    names: PyTree  # like `row`, what to call each array in an error
 
     @abc.abstractmethod
     def read(self, ranges: Ranges, out: PyTree) -> None:

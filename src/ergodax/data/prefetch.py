@@ -96,11 +96,7 @@ class Prefetch:
                 self.ahead[k].extend(self._read(block, n + 1) for n in range(self._depth(block)))
 
     def refill(self, states: PyTree) -> PyTree:
-        """The states, at the next block where one is due.
-
-        Raises:
-            ValueError: a block is smaller than what one step needs.
-        """
+        """The states, at the next block where one is due. Raises: ValueError."""
         if not self.blocks or (self.left or 0) > 0:
             return states
 

@@ -51,11 +51,7 @@ class Shards(eqx.Module):
         return num_rows(self.rows)
 
     def whole(self) -> PyTree:
-        """The data.
-
-        Raises:
-            TypeError: a device has only some of the shards.
-        """
+        """The data. Raises: TypeError: a device has only some of the shards."""
         if self.here != self.count:
             raise TypeError(
                 "the whole posterior is asked for, but each device of the mesh has only its shards "

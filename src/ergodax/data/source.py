@@ -191,11 +191,7 @@ def _as_dtype(row: PyTree, dtype: Any) -> PyTree:
 
 
 def delivered(dtype: np.dtype, name: str) -> np.dtype:
-    """The dtype in which numbers of this one, stored in array `name`, reach the device.
-
-    Raises:
-        TypeError: not numbers, or objects, which only running code from the file would read.
-    """
+    """The dtype in which an array's numbers reach the device. Raises: TypeError for others."""
     if dtype.hasobject:
         raise TypeError(
             f"{name} holds pickled Python objects, and unpickling runs code. Save numbers instead."
@@ -210,11 +206,7 @@ def delivered(dtype: np.dtype, name: str) -> np.dtype:
 
 
 def put(out: np.ndarray, values: np.ndarray, name: str) -> None:
-    """Copy numbers of array `name` into one of another dtype.
-
-    Raises:
-        ValueError: integers that do not fit.
-    """
+    """Copy numbers of array `name` into one of another dtype. Raises: ValueError."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
     if values.dtype.kind in "iu" and not np.can_cast(values.dtype, out.dtype):
@@ -223,11 +215,7 @@ def put(out: np.ndarray, values: np.ndarray, name: str) -> None:
 
 
 def check_integers(array: np.ndarray, name: str, dtype: np.dtype | None = None) -> None:
-    """Refuse integers that would wrap around in a dtype, by default that of JAX for this one.
-
-    Raises:
-        ValueError: there is one; says which.
-    """
+    """Refuse integers that wrap around in a dtype, by default JAX's. Raises: ValueError."""
     if array.dtype.kind not in "iu" or not array.size:
         return
     kept = np.iinfo(jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else dtype)
@@ -242,11 +230,7 @@ def check_integers(array: np.ndarray, name: str, dtype: np.dtype | None = None) 
 
 
 def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:
-    """Refuse NaN and infinity in the rows of these ranges.
-
-    Raises:
-        ValueError: there is one; says in which row.
-    """
+    """Refuse NaN and infinity in the rows of these ranges. Raises: ValueError."""
     if array.dtype.kind not in "fc":
         return
     with np.errstate(over="ignore", invalid="ignore"):
@@ -265,11 +249,7 @@ def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:
 
 
 def check_rows(counts: dict[str, int]) -> int:
-    """N, from the rows of all arrays by name, which must share it.
-
-    Raises:
-        ValueError: they differ, or there are none.
-    """
+    """N, from the rows of all arrays by name, which must share it. Raises: ValueError."""
     if len(set(counts.values())) > 1:
         sizes = ", ".join(f"{name} has {n}" for name, n in counts.items())
         raise ValueError(

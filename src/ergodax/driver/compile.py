@@ -33,11 +33,7 @@ DERIVATIVES = frozenset({"jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", 
 
 
 def measured(name: str, default: int, most: int = 2**31 - 1) -> int:
-    """A number that the environment may give.
-
-    Raises:
-        ValueError: what it gives is not an integer in [0, most].
-    """
+    """A number that the environment may give. Raises: ValueError."""
     text = os.environ.get(name, str(default))
     if not text.isdecimal() or int(text) > most:
         raise ValueError(f"{name} must be an integer in [0, {most}], not {text!r}. Try {default}.")
@@ -50,16 +46,10 @@ OPTIMISATION = measured("ERGODAX_OPTIMISATION", 2, 3)
 def compiled_at(
     function: Callable, level: int = 0, more: dict[str, Any] | None = None, **options: Any
 ) -> Callable:
-    """`eqx.filter_jit` without all the optimisations of XLA's back end.
+    """`eqx.filter_jit` without all the optimisations of XLA's back end, from level 0 to 3.
 
-    What it returns can't be called within another compiled program.
-
-    Args:
-        function: to be compiled.
-        level: of optimisation, from 0 to 3. At 2 the samplers that were measured ran as fast as at
-            3 and were compiled in four fifths of the time.
-        more: options of XLA.
-        options: of `eqx.filter_jit`.
+    At 2 the samplers that were measured ran as fast as at 3 and were compiled in four fifths of the
+    time. `more` are options of XLA. What it returns can't be called within another program.
     """
     compiler = {"xla_backend_optimization_level": level} | (more or {})
     settings: Any = {"compiler_options": compiler} | options
@@ -90,14 +80,10 @@ class Traced(eqx.Module):
     JAX compiles anew for each new function object, so a lambda written at a call would cost a
     compilation at every call. Equal jaxprs share one compiled program. What can't be compared by
     value, such as a callback to Python, is compared by identity.
-
-    Attributes:
-        arrays: that the function uses besides its arguments; they are arguments of the program.
-        program: what it does with all of them.
     """
 
-    arrays: list[Array]
-    program: "Program" = eqx.field(static=True)
+    arrays: list[Array]  # that it uses besides its arguments; they are arguments of the program
+    program: "Program" = eqx.field(static=True)  # what it does with all of them
 
     def __call__(self, *args: PyTree) -> PyTree:
         """The function's value."""

@@ -150,11 +150,7 @@ class Executor:
         return jax.tree.map(zeros, row)
 
     def _run(self, program: Callable, *args: Any) -> tuple:
-        """What a program computes, if the devices along "data" find the same.
-
-        Raises:
-            RuntimeError: they do not.
-        """
+        """What a program computes, if the devices along "data" find the same."""
         with self.watched():
             *found, same = jax.block_until_ready(program(*args))
         if same is not None and not self.whole(same).all():

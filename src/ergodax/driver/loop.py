@@ -282,11 +282,8 @@ def over_chains(function: Callable, num_chains: int, *, apart: bool = False) -> 
 def _fill_in_turn(function: Callable, chains: tuple, results: PyTree, buffer: PyTree) -> tuple:
     """Map over chains one after another that write into one buffer, in place.
 
-    Args:
-        function: (arguments of a chain, the buffer, its number) -> (its results, the buffer).
-        chains: the arguments, leaves with a leading chain axis.
-        results: of the same shapes as the results of all chains, to be replaced.
-        buffer: leaves with a leading chain axis.
+    The function takes a chain's arguments, the buffer and its number, and returns its results and
+    the buffer; `results` are of the shapes of those of all chains, to be replaced.
     """
 
     def one(number: Number, carry: tuple) -> tuple:

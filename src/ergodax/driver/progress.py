@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import dataclasses
 import math
 import os
 import signal
@@ -19,18 +20,12 @@ LATE = -1  # in place of a signal's number: the time of the run is up
 Report = Callable[[int, float], None]  # steps done in all, steps a second
 
 
+@dataclasses.dataclass
 class Clock:
-    """Times chunks, and says how many steps make one of about so many seconds.
+    """Times chunks, and says how many steps make one of about so many seconds."""
 
-    Args:
-        seconds: of a chunk.
-
-    Attributes:
-        rate: steps of each chain a second; 0 before the first chunk.
-    """
-
-    def __init__(self, seconds: float = SECONDS_TO_A_CHUNK) -> None:
-        self.seconds, self.rate = seconds, 0.0
+    seconds: float = SECONDS_TO_A_CHUNK
+    rate: float = 0.0  # steps of each chain a second; 0 before the first chunk
 
     def steps(self) -> int:
         """How many steps the next chunk should have."""

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -262,7 +262,7 @@ class Run:
                 self.done,
                 f"The {self.draws.made} draws of each chain made before it are in this error's "
                 ".samples.",
-                getattr(self.where.kernel, "infeasible", TOO_NOISY),
+                _infeasible(self.where.kernel),
             ),
             step=self.done,
             chain=chain,
@@ -296,10 +296,9 @@ class Run:
         try:
             self.draws.flush()
             if state:
-                mine = self.where.mine(self.states)
-                self.checkpointer.write(
-                    mine, self.done, self.draws.made, self.identity, self.surroundings
-                )
+                facts = {"done": self.done, "made": self.draws.made}
+                facts |= {"fingerprint": self.identity, "surroundings": self.surroundings}
+                self.checkpointer.write(self.where.mine(self.states), facts)
         except OSError as error:
             raise StorageError(
                 f"the run could not be saved at step {self.done}: {error}. Make room, or give back "
@@ -315,6 +314,13 @@ class Run:
             signal=signal,
             samples=self._drawn(),
         )
+
+
+def _infeasible(kernel: Any) -> str:
+    """What a step that is not feasible asked for: of this kernel, or of the one inside it."""
+    inside = getattr(kernel, "kernel", None)
+    own = getattr(kernel, "infeasible", None)
+    return own or (TOO_NOISY if inside is None else _infeasible(inside))
 
 
 def _advice(info: PyTree, chain: str, step: int, kept: str, infeasible: str) -> str:

@@ -108,12 +108,13 @@ class Samples(eqx.Module):
         position, info = jax.tree.map(lambda x: x[:, which] if eqx.is_array(x) else x, both)
         return Samples(position, info, self.final_state)
 
-    def to_arviz(self, *, dims: Any = None, coords: Any = None) -> Any:
+    def to_arviz(self, *, dims: Any = None, coords: Any = None, more: Any = None) -> Any:
         """An ArviZ DataTree with groups `posterior` and `sample_stats`.
 
         Args:
             dims: {variable: names of its axes after chain and draw}, optional.
             coords: {axis: labels}, optional.
+            more: {group: {variable: array}}, such as log likelihoods, leaves (chains, draws, ...).
 
         Raises:
             ValueError: the draws have weights, of which ArviZ knows nothing.
@@ -128,6 +129,8 @@ class Samples(eqx.Module):
         }
         if stats:
             groups["sample_stats"] = stats
+        for name, variables in (more or {}).items():
+            groups[name] = groups.get(name, {}) | variables
         return from_dict(groups, dims=dims, coords=coords)
 
     def save(self, path: str | Path, *, dims: Any = None, coords: Any = None) -> Path:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.exact.condensed import Condensed
+from ergodax.gradient.full import check_target
 from ergodax.kernel import Info, Kernel, State, check_kernel
 from ergodax.target.base import AbstractTarget
 
@@ -113,8 +114,7 @@ def delayed_acceptance(
         Markov chain Monte Carlo using an approximation, 2005.
     """
     for name, value in (("target", target), ("surrogate", surrogate)):
-        if not isinstance(value, AbstractTarget):
-            raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {value!r}.")
+        check_target(value, name)
     inner = check_kernel(inner)
     sampled = getattr(getattr(inner, "gradient", None), "target", surrogate)
     if sampled is not surrogate:

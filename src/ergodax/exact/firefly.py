@@ -80,32 +80,11 @@ def flip(
 ) -> Flips:
     """Update every z_i at a position; `bright` has a multiple of BLOCK places."""
     key_dark, key_bright = jax.random.split(key)
-    stay, sound = _darken(key_dark, excess, position, bright, probability)
-    come, arrivals, looked, holds = _brighten(key_bright, excess, position, bright, probability)
-    n = excess.posterior.num_data
-    rows = jnp.sort(jnp.concatenate([stay, come]))[: bright.size]
-    total, cost = how_many(stay < n) + arrivals, how_many(bright < n) + looked
-    return Flips(rows, total, sound & holds, cost)
+    n, count = excess.posterior.num_data, how_many(bright < excess.posterior.num_data)
+    uniforms = jax.random.uniform(key_dark, bright.shape, probability.dtype)
 
-
-def how_many(flags: Bool[Array, " n"]) -> Int[Array, ""]:
-    """The number of flags that are raised."""
-    return jnp.sum(flags, dtype=jnp.int32)
-
-
-def _darken(
-    key: PRNGKeyArray,
-    excess: Excess,
-    position: PyTree,
-    bright: Int[Array, " places"],
-    probability: Float[Array, ""],
-) -> tuple[Int[Array, " places"], Bool[Array, ""]]:
-    """The bright rows that stay so, N in the places of the others."""
-    n = excess.posterior.num_data
-    count = how_many(bright < n)
-    uniforms = jax.random.uniform(key, bright.shape, probability.dtype)
-
-    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+    def darken(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A block of the bright rows; N takes the places of those that go dark."""
         done, rows, sound = carry
         block, u = (lax.dynamic_slice(x, (done,), (BLOCK,)) for x in (rows, uniforms))
         gap, holds = excess(position, block)
@@ -113,22 +92,8 @@ def _darken(
         rows = lax.dynamic_update_slice(rows, jnp.where(stay, block, n), (done,))
         return done + BLOCK, rows, sound & jnp.all(holds | (block == n))
 
-    begin = (jnp.int32(0), bright, jnp.array(True))
-    _, rows, sound = lax.while_loop(lambda carry: carry[0] < count, one, begin)
-    return rows, sound
-
-
-def _brighten(
-    key: PRNGKeyArray,
-    excess: Excess,
-    position: PyTree,
-    bright: Int[Array, " places"],
-    probability: Float[Array, ""],
-) -> tuple[Int[Array, " places"], Int[Array, ""], Int[Array, ""], Bool[Array, ""]]:
-    """Dark rows that go bright, how many, how many were looked at, whether all bounds held."""
-    n = excess.posterior.num_data
-
-    def one(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+    def brighten(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The next rows with a proposal; those that were dark are looked at."""
         key, passed, come, arrivals, looked, sound = carry
         key, key_gaps, key_test = jax.random.split(key, 3)
         passed, rows = successes(key_gaps, passed, probability, n)
@@ -143,9 +108,18 @@ def _brighten(
         looked = looked + how_many(dark)
         return key, passed, come, arrivals, looked, sound & jnp.all(holds | ~dark)
 
-    none = jnp.int32(0)
-    begin = (key, jnp.uint32(0), jnp.full_like(bright, n), none, none, jnp.array(True))
-    return lax.while_loop(lambda carry: carry[1] < n, one, begin)[2:]
+    none, yes = jnp.int32(0), jnp.array(True)
+    _, stay, sound = lax.while_loop(lambda carry: carry[0] < count, darken, (none, bright, yes))
+    begin = (key_bright, jnp.uint32(0), jnp.full_like(bright, n), none, none, yes)
+    found = lax.while_loop(lambda carry: carry[1] < n, brighten, begin)
+    _, _, come, arrivals, looked, holds = found
+    rows = jnp.sort(jnp.concatenate([stay, come]))[: bright.size]
+    return Flips(rows, how_many(stay < n) + arrivals, sound & holds, count + looked)
+
+
+def how_many(flags: Bool[Array, " n"]) -> Int[Array, ""]:
+    """The number of flags that are raised."""
+    return jnp.sum(flags, dtype=jnp.int32)
 
 
 def successes(

@@ -30,11 +30,7 @@ def unknown(like: Array) -> Float[Array, ""]:
 
 
 def check_posterior(posterior: Any) -> Posterior:
-    """Refuse what has no rows to draw.
-
-    Raises:
-        TypeError: not a Posterior, or its data are a source.
-    """
+    """Refuse what has no rows to draw. Raises: TypeError."""
     if not isinstance(posterior, Posterior):
         raise TypeError(
             f"posterior must be an ex.Posterior (a prior, a likelihood, data), not {posterior!r}. "

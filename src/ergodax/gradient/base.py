@@ -29,6 +29,9 @@ class Estimate(eqx.Module):
     )
 
 
+Estimated = tuple[Estimate, PyTree]  # and the estimator's state after it
+
+
 class GradientEstimator(eqx.Module):
     """Estimates the gradient of a target's potential.
 
@@ -43,18 +46,12 @@ class GradientEstimator(eqx.Module):
         """The state before the first estimate; may cost a pass over the data."""
 
     @abc.abstractmethod
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """Estimate the gradient at `position`."""
 
 
 def check_estimator(gradient: Any) -> GradientEstimator:
-    """Accept an estimator; say how to make one from a target or posterior.
-
-    Raises:
-        TypeError: not an estimator.
-    """
+    """Accept an estimator; say how to make one from a target or posterior. Raises: TypeError."""
     if isinstance(gradient, GradientEstimator) or (
         hasattr(gradient, "init") and hasattr(gradient, "estimate")
     ):
@@ -69,11 +66,7 @@ def check_estimator(gradient: Any) -> GradientEstimator:
 
 
 def known_covariance(estimate: Estimate, gradient: GradientEstimator, sampler: str) -> Operator:
-    """The covariance of an estimate, which this sampler needs.
-
-    Raises:
-        ValueError: the estimator does not know it.
-    """
+    """The covariance of an estimate, which this sampler needs. Raises: ValueError."""
     if estimate.covariance is None:
         raise ValueError(
             f"{sampler} needs a gradient that knows its covariance, and {type(gradient).__name__} "

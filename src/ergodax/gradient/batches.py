@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import flag, instance
 from ergodax.data.arrays import needs_memory, take
-from ergodax.data.batching import Batching, WithoutReplacement, WithReplacement
+from ergodax.data.batching import Batching, Drawn, WithoutReplacement, WithReplacement
 from ergodax.data.block import Streamed, batch_at
 from ergodax.data.source import Source, check_integers, stacked
-from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.base import Estimate, Estimated, GradientEstimator
 from ergodax.target.posterior import Posterior
 
 
@@ -27,19 +27,15 @@ class BatchEstimator(GradientEstimator):
     """
 
     # A narrower type is sound, since modules are frozen, which pyright does not know.
-    target: eqx.AbstractVar[Posterior]  # pyright: ignore[reportIncompatibleVariableOverride]
-    batch_size: eqx.AbstractVar[int]
-    batching: eqx.AbstractVar[Batching]
+    target: Posterior  # pyright: ignore[reportIncompatibleVariableOverride]
+    batch_size: int = eqx.field(static=True)
+    batching: Batching
+    evaluations_per_example: int = eqx.field(static=True)  # gradients that a row's score costs
 
     @property
     def noise_factor(self) -> float:
         """The c for which c S, S the scores' covariance, estimates that of `gradient` unbiased."""
         return self.batching.noise_factor(self.target.num_data, self.batch_size)
-
-    @property
-    @abc.abstractmethod
-    def evaluations_per_example(self) -> int:
-        """Gradients of single examples that the score of one row costs."""
 
     def given(self, batch: PyTree) -> "BatchEstimator":
         """This estimator with a batch of the user's in place of those that it would draw.
@@ -95,19 +91,13 @@ class Given(Batching):
         """The state of the scheme, which a given batch leaves as it is."""
         return self.scheme.init(key, num_rows)
 
-    def draw(
-        self, key: PRNGKeyArray, state: PyTree, num_rows: int, batch_size: int
-    ) -> tuple[Int[Array, " n"], Any]:
+    def draw(self, key: PRNGKeyArray, state: PyTree, num_rows: int, batch_size: int) -> Drawn:
         """Not to be had."""
         raise TypeError("the rows of a given batch have no numbers.")
 
 
 def checked_batch(batch: PyTree, data: PyTree) -> tuple[PyTree, int]:
-    """A user's batch as arrays of the data's dtypes, and how many rows it has.
-
-    Raises:
-        ValueError: the rows are not like those of the data, or there is none.
-    """
+    """A user's batch in the data's dtypes, and its number of rows. Raises: ValueError."""
     if isinstance(data, Source):
         one = jax.eval_shape(data.as_seen, stacked(data.example, 1))
     else:
@@ -136,10 +126,8 @@ def checked_batching(
 ) -> Batching:
     """The scheme that draws the batches, after a look at what it will draw from.
 
-    Raises:
-        TypeError: not a Posterior, a batch size that is not an integer, or not a scheme.
-        ValueError: a batch size outside [1, N], or larger than a block of a source; a scheme
-            chosen for a source.
+    Raises: TypeError for another posterior or scheme; ValueError for a batch or a scheme that the
+    data don't allow.
     """
     if not isinstance(posterior, Posterior):
         raise TypeError(
@@ -177,11 +165,7 @@ def _streamed(
 
 
 def check_resident(posterior: Any, user: str, instead: str) -> None:
-    """Refuse a source.
-
-    Raises:
-        TypeError: the data are a source.
-    """
+    """Refuse a source. Raises: TypeError: the data are a source."""
     if isinstance(posterior, Posterior) and isinstance(posterior.data, Source):
         raise TypeError(needs_memory(user, instead))
 
@@ -220,10 +204,6 @@ class Minibatch(BatchEstimator):
         ValueError: a batch size outside [1, N].
     """
 
-    target: Posterior
-    batch_size: int = eqx.field(static=True)
-    batching: Batching
-
     def __init__(
         self,
         posterior: Posterior,
@@ -233,22 +213,15 @@ class Minibatch(BatchEstimator):
         batching: Batching | None = None,
     ) -> None:
         self.batching = checked_batching(posterior, batch_size, replace, batching)
-        self.target = posterior
-        self.batch_size = int(batch_size)
-
-    @property
-    def evaluations_per_example(self) -> int:
-        """1."""
-        return 1
+        self.target, self.batch_size = posterior, int(batch_size)
+        self.evaluations_per_example = 1
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> PyTree:
         """The state of the batching scheme; checks that the likelihood fits `position`."""
         self.target.check(position)
         return self.batching.init(key, self.target.num_data)
 
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """The gradient on a fresh batch."""
         batch, state = self.draw(key, state)
         potential, gradient = jax.value_and_grad(self.target.potential_on)(position, batch)

@@ -14,7 +14,7 @@ from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import num_rows, take
 from ergodax.data.batching import Batching
-from ergodax.gradient.base import Estimate
+from ergodax.gradient.base import Estimate, Estimated
 from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, corrected
 from ergodax.gradient.expansion import Expansion, expand, remainders
 from ergodax.target.mode import Mode
@@ -33,9 +33,7 @@ class AboutCentre(BatchEstimator):
     ) -> tuple[Expansion, PyTree, PyTree, Int[Array, ""]]:
         """The expansion, a batch, the state after it, and what the estimate costs."""
 
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """The gradient on a fresh batch."""
         expansion, batch, state, cost = self.next(key, state, position)
         rest = expansion.remainder(self.target, position, batch)
@@ -90,9 +88,6 @@ class ControlVariate(AboutCentre):
         Baker, Fearnhead, Fox and Nemeth, Control variates for stochastic gradient MCMC, 2019.
     """
 
-    target: Posterior
-    batch_size: int = eqx.field(static=True)
-    batching: Batching
     expansion: Expansion
 
     def __init__(
@@ -120,6 +115,7 @@ class ControlVariate(AboutCentre):
         except ValueError as error:
             raise ValueError(f"centre: {error}") from error
         self.expansion = expand(posterior, centre, CHUNK, order=order)
+        self.evaluations_per_example = 1 + order  # here, at the centre, the Hessian's product
         known = not tree.is_traced(self.expansion.value)
         if known and not tree.known_finite(self.expansion):
             raise ValueError(
@@ -131,11 +127,6 @@ class ControlVariate(AboutCentre):
     def order(self) -> int:
         """Of the Taylor polynomial that is the control variate."""
         return 1 if self.expansion.hessian is None else 2
-
-    @property
-    def evaluations_per_example(self) -> int:
-        """2, or 3 at order 2: at the position, at the centre, and the Hessian's product."""
-        return self.order + 1
 
     @property
     def set_up_evaluations(self) -> int:
@@ -209,9 +200,6 @@ class SVRG(AboutCentre):
         gradient Langevin dynamics, 2016.
     """
 
-    target: Posterior
-    batch_size: int = eqx.field(static=True)
-    batching: Batching
     period: Int[Array, ""]
     chunk: int = eqx.field(static=True)
 
@@ -231,13 +219,9 @@ class SVRG(AboutCentre):
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
         example = max(1, posterior.num_data // self.batch_size)
+        self.evaluations_per_example = 2  # at the position and at the snapshot
         self.period = jnp.int32(whole_number("period", period, hint=f"Try {example}."))
         self.chunk = whole_number("chunk", chunk, hint="Try 1024.")
-
-    @property
-    def evaluations_per_example(self) -> int:
-        """2: at the position and at the snapshot."""
-        return 2
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> SVRGState:
         """No snapshot yet; the first estimate takes it."""

@@ -15,7 +15,7 @@ from ergodax.checks import choice, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import num_rows
 from ergodax.data.block import attach, detach
-from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
+from ergodax.gradient.base import Estimate, Estimated, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, check_resident
 from ergodax.recipe.operators import Dense, Diagonal, LowRank, Operator, Scalar, as_operator
 from ergodax.target.base import AbstractTarget
@@ -95,12 +95,7 @@ def noise_operator(scores: PyTree, factor: Any, structure: str) -> Operator:
 
 
 def check_scores(gradient: Any, user: str) -> None:
-    """Refuse an estimator that does not give the scores of its batch, or only one.
-
-    Raises:
-        TypeError: it gives none.
-        ValueError: a batch of one.
-    """
+    """Refuse an estimator without scores, or with one. Raises: TypeError, ValueError."""
     if not (hasattr(gradient, "estimate_with_scores") and hasattr(gradient, "noise_factor")):
         raise TypeError(
             f"{user} needs the scores of a batch, which {type(gradient).__name__} does not give. "
@@ -143,9 +138,7 @@ class KnownCovariance(GradientEstimator):
         """The inner estimator's state."""
         return self.gradient.init(key, position)
 
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """The inner estimate, with the known covariance in place of its own."""
         estimate, state = self.gradient.estimate(key, state, position)
         return dataclasses.replace(estimate, covariance=self.covariance), state

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
+from ergodax.gradient.base import Estimate, Estimated, GradientEstimator, check_estimator
 from ergodax.gradient.batches import check_resident
 from ergodax.recipe.operators import Operator, as_operator
 from ergodax.target.base import AbstractTarget
@@ -33,9 +33,7 @@ class FullGradient(GradientEstimator):
         """Nothing to remember; checks that the target can be evaluated at `position`."""
         self.target.check(position)
 
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """The exact gradient; `key` is not used."""
         potential, gradient = self.target.value_and_gradient(position)
         cost = jnp.int32(self.target.evaluations)
@@ -68,9 +66,7 @@ class NoisyGradient(GradientEstimator):
         """Nothing to remember; checks that the target can be evaluated at `position`."""
         self.target.check(position)
 
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """The exact gradient plus fresh noise, with its covariance."""
         covariance = self.covariance
         if not isinstance(covariance, Operator):
@@ -81,23 +77,15 @@ class NoisyGradient(GradientEstimator):
         return Estimate(noisy, potential, covariance, jnp.int32(1)), state
 
 
-def check_target(target: Any) -> AbstractTarget:
-    """Accept a target.
-
-    Raises:
-        TypeError: something else.
-    """
+def check_target(target: Any, name: str = "target") -> AbstractTarget:
+    """Accept a target. Raises: TypeError: something else."""
     if not isinstance(target, AbstractTarget):
-        raise TypeError(f"target must be an ex.Target or ex.Posterior, not {target!r}.")
+        raise TypeError(f"{name} must be an ex.Target or ex.Posterior, not {target!r}.")
     return target
 
 
 def exact_gradient(gradient: Any, user: str, instead: str) -> FullGradient:
-    """A FullGradient as it is, and that of a target or posterior.
-
-    Raises:
-        TypeError: neither.
-    """
+    """A FullGradient as it is, and that of a target or posterior. Raises: TypeError: neither."""
     if isinstance(gradient, FullGradient):
         return gradient
     if isinstance(gradient, AbstractTarget):

@@ -68,9 +68,6 @@ class SAGA(BatchEstimator):
         gradient Langevin dynamics, 2016.
     """
 
-    target: Posterior
-    batch_size: int = eqx.field(static=True)
-    batching: Batching
     max_bytes: int = eqx.field(static=True)
 
     def __init__(
@@ -85,12 +82,8 @@ class SAGA(BatchEstimator):
         check_resident(posterior, "SAGA, which keeps a table of N scores,", "ex.ControlVariate")
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
+        self.evaluations_per_example = 1  # the other score is in the table
         self.max_bytes = whole_number("max_bytes", max_bytes, below=None, hint=f"Try {2**31}.")
-
-    @property
-    def evaluations_per_example(self) -> int:
-        """1: the other score is in the table."""
-        return 1
 
     @property
     def set_up_evaluations(self) -> int:

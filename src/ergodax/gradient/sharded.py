@@ -13,7 +13,7 @@ from ergodax.data.arrays import take
 from ergodax.data.batching import Batching
 from ergodax.data.shards import Shards
 from ergodax.data.source import Source
-from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.base import Estimate, Estimated, GradientEstimator
 from ergodax.gradient.batches import Minibatch
 from ergodax.gradient.control_variate import ControlVariate
 from ergodax.gradient.expansion import Expansion
@@ -88,9 +88,7 @@ class Stratified(GradientEstimator):
         """Nothing to remember; checks that the likelihood fits `position`."""
         self.model.check(position)
 
-    def estimate(
-        self, key: PRNGKeyArray, state: PyTree, position: PyTree
-    ) -> tuple[Estimate, PyTree]:
+    def estimate(self, key: PRNGKeyArray, state: PyTree, position: PyTree) -> Estimated:
         """The gradient on a fresh batch."""
         expansion = None if self.expansion is None else self.expansion.cast(position)
         size, parts = self.batch_size // self.shards.count, []

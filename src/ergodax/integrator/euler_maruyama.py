@@ -11,14 +11,14 @@ from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.checks import choice, flag, whole_number
 from ergodax.control_flow import when
-from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator, known_covariance
+from ergodax.gradient.base import Estimate, GradientEstimator, known_covariance
 from ergodax.integrator.stepper import Moved, Stepper
 from ergodax.kernel import State, kinetic_temperature
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
 from ergodax.recipe.recipe import Recipe, Variables
-from ergodax.schedule import Schedule, as_schedule
+from ergodax.schedule import as_schedule
 
 SCHEMES = ("semi-implicit", "euler")
 
@@ -27,20 +27,13 @@ class EulerMaruyama(Stepper):
     """The kernel that `euler_maruyama` returns."""
 
     recipe: Recipe
-    gradient: GradientEstimator
-    step_size: Schedule
-    temperature: Schedule
     compensate: bool = eqx.field(static=True)
     clip: bool = eqx.field(static=True)
     semi_implicit: bool = eqx.field(static=True)
     resample_every: int | None = eqx.field(static=True)
 
     def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[Variables, PRNGKeyArray]:
-        """Draw the auxiliary variables.
-
-        Raises:
-            ValueError: momenta are to be drawn anew, and there is none.
-        """
+        """Draw the auxiliary variables. Raises: ValueError."""
         key_auxiliary, key_gradient = jax.random.split(key)
         auxiliary = self._start(key_auxiliary, position, jnp.int32(0))
         if self.resample_every is not None and "momentum" not in auxiliary:
@@ -61,14 +54,21 @@ class EulerMaruyama(Stepper):
         near = Linearised(state.position, estimate.potential, estimate.gradient)
         recipe = with_potential(self.recipe.at(state.step), near).traced(z)
         noise, feasible = self._noise(recipe, key_noise, z, estimate, h, temperature)
-        increment = _increment(recipe, z, estimate, h, temperature, key_early)
-        new = _advance(z, increment, noise)
+
+        def moved(z: Variables, key: PRNGKeyArray) -> Variables:
+            drift = recipe.drift(z, recipe.gradient(z, estimate.gradient))
+            for name, gamma in recipe.correction(z, key).items():
+                drift[name] = tree.add_scaled(drift[name], temperature, gamma)
+            new = {name: tree.add(z[name], tree.scale(h, drift[name])) for name in z}
+            return {
+                name: tree.add(x, noise[name]) if name in noise else x for name, x in new.items()
+            }
+
+        new = moved(z, key_early)
         if self.semi_implicit:
             # The position moves with the new auxiliary variables; the blocks are still those
             # of the old position, and the gradient is the one already estimated.
-            half = {**new, "position": z["position"]}
-            late = _increment(recipe, half, estimate, h, temperature, key_late)
-            new["position"] = _advance(half, late, noise)["position"]
+            new["position"] = moved({**new, "position": z["position"]}, key_late)["position"]
         told: dict[str, Any] = {}
         if "momentum" in new:
             velocity = jax.grad(recipe.energy)(new)["momentum"]
@@ -114,20 +114,6 @@ class EulerMaruyama(Stepper):
         return compensated_noise(blocks, columns, covariance, h, temperature, normal)
 
 
-def _increment(
-    recipe: Recipe,
-    z: Variables,
-    estimate: Estimate,
-    h: Array,
-    temperature: Array,
-    key: PRNGKeyArray,
-) -> Variables:
-    drift = recipe.drift(z, recipe.gradient(z, estimate.gradient))
-    for name, gamma in recipe.correction(z, key).items():
-        drift[name] = tree.add_scaled(drift[name], temperature, gamma)
-    return {name: tree.scale(h, value) for name, value in drift.items()}
-
-
 def _gradient_columns(recipe: Recipe, z: Variables, blocks: dict[str, Operator]) -> Columns:
     """The position's columns of D + Q, through which the gradient's noise enters, by row."""
     columns: Columns = {"position": [(1.0, blocks["position"])]} if "position" in blocks else {}
@@ -137,17 +123,8 @@ def _gradient_columns(recipe: Recipe, z: Variables, blocks: dict[str, Operator])
     return columns
 
 
-def _advance(z: Variables, increment: Variables, noise: Variables) -> Variables:
-    moved = {name: tree.add(z[name], increment[name]) for name in z}
-    return {n: tree.add(moved[n], noise[n]) if n in noise else moved[n] for n in z}
-
-
 def check_scheme(scheme: str) -> bool:
-    """Whether a scheme of a recipe with a momentum is the semi-implicit one.
-
-    Raises:
-        ValueError: neither.
-    """
+    """Whether a scheme of a recipe with a momentum is the semi-implicit one. Raises: ValueError."""
     choice("scheme", scheme, SCHEMES)
     return scheme == "semi-implicit"
 
@@ -198,21 +175,19 @@ def euler_maruyama(
         raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}.")
     if resample_every is not None:
         resample_every = whole_number("resample_every", resample_every, hint="None is for never.")
-    for name, value in (("compensate", compensate), ("clip", clip)):
+    flags = {"compensate": compensate, "clip": clip, "semi_implicit": semi_implicit}
+    for name, value in flags.items():
         flag(name, value)
-    flag("semi_implicit", semi_implicit)
     if clip and not compensate:
         raise ValueError(
             "clip=True says what to do where compensation asks for a negative variance, and there "
             "is none: try compensate=True with it, or leave it out."
         )
     return EulerMaruyama(
-        recipe=recipe,
-        gradient=check_estimator(gradient),
-        step_size=as_schedule(step_size, "step_size"),
-        temperature=as_schedule(temperature, "temperature", allow_zero=True),
-        compensate=compensate,
-        clip=clip,
-        semi_implicit=semi_implicit,
+        gradient,
+        step_size,
+        as_schedule(temperature, "temperature", allow_zero=True),
+        recipe,
+        **flags,
         resample_every=resample_every,
     )

@@ -111,7 +111,9 @@ class Splitting(Kernel):
             else:
                 auxiliary["thermostat"] = self._heat(auxiliary, temperature, t)
         kept = estimate if self.carries_gradient else None
-        info = self._info(position, auxiliary["momentum"], latest, h, cost)
+        momentum = auxiliary["momentum"]
+        kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
+        info = report_step(latest, position, h, evaluations=cost, kinetic_temperature=kinetic)
         return State(position, auxiliary, gradient, kept, state.step + 1), info
 
     def _damp(
@@ -135,17 +137,9 @@ class Splitting(Kernel):
             per_coordinate=self.thermostat.per_coordinate,
         )
 
-    def _info(self, position: PyTree, momentum: PyTree, latest: Any, h: Array, cost: Array) -> Info:
-        kinetic = kinetic_temperature(momentum, self.mass.solve(momentum))
-        return report_step(latest, position, h, evaluations=cost, kinetic_temperature=kinetic)
-
 
 def parse(scheme: str, *, thermostat: bool) -> tuple[tuple[str, float], ...]:
-    """The letters of a scheme with their fractions of the step; each letter's sum to 1.
-
-    Raises:
-        ValueError: an unknown letter, one that is missing, or U beside what it is made of.
-    """
+    """The letters of a scheme with their fractions, which sum to 1. Raises: ValueError."""
     legal, counts = "ABOD" if thermostat else "ABOU", Counter(scheme)
     for letter in counts:
         if letter not in legal:

@@ -1,15 +1,16 @@
 """The step of a sampler with one gradient estimate: all but its update, written once."""
 
 import abc
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from ergodax.gradient.base import Estimate, GradientEstimator
+from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.kernel import Info, Kernel, State, report_step
-from ergodax.schedule import Schedule
+from ergodax.schedule import Schedule, as_schedule
 
 
 class Moved(NamedTuple):
@@ -28,9 +29,9 @@ class Stepper(Kernel):
     A subclass says how its auxiliary variables begin, and what its update is.
     """
 
-    gradient: eqx.AbstractVar[GradientEstimator]
-    step_size: eqx.AbstractVar[Schedule]
-    temperature: eqx.AbstractVar[Schedule]
+    gradient: GradientEstimator = eqx.field(converter=check_estimator)
+    step_size: Schedule = eqx.field(converter=partial(as_schedule, name="step_size"))
+    temperature: Schedule
 
     @abc.abstractmethod
     def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:

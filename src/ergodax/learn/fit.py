@@ -6,14 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pandas as pd
 from jaxtyping import PRNGKeyArray
+from scipy.special import expit, log_expit
+from scipy.stats import binomtest, norm
 
 import ergodax as ex
 from ergodax import tune
 from ergodax.driver import Samples
-from ergodax.learn import evaluate
-from ergodax.learn.evaluate import Comparison, HeldOut
-from ergodax.learn.regression import Model
+from ergodax.learn.regression import Draws, Model
 from ergodax.learn.tables import Table
 from ergodax.tune import Inference
 from ergodax.tune.decisions import is_accurate
@@ -21,6 +23,21 @@ from ergodax.tune.decisions import is_accurate
 MARGIN = 0.9  # of the accuracy is asked of w: the intercept at 0 is a sum of several of them
 STEP, LEAPFROGS = 0.3, 6  # of the reference, where the posterior has scale 1
 DRAWS, BURN_IN = 2000, 100  # of each of its chains
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a predictive distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """How well the posterior predicts rows that were held out."""
+
+    # by name. `log_predictive_density` and `accuracy` are means over the rows, averaged over
+    # draws, and their posterior sd; `averaged_...` is of the predictive distribution, which
+    # averages over draws first
+    scores: dict[str, int | float]
+    # a DataFrame: a row for each bin of probabilities, or level of the predictive distribution,
+    # with the columns predicted, observed, count, and low and high of the 95 % Wilson interval of
+    # the observed frequency
+    calibration: pd.DataFrame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +47,7 @@ class Reference:
     samples: Samples  # draws in the table's units
     summary: Any  # of them, with the components' names
     held_out: HeldOut | None  # how well they predict, if rows were held out
-    comparison: Comparison  # of the answer with them
+    comparison: pd.DataFrame  # of the answer with them, see `compare`
     seconds: float  # wall time, compilation included
     passes: int  # through the data, of each chain
 
@@ -59,20 +76,8 @@ def fit(
 ) -> Fit:
     """Infer, tell it in the table's units, predict the rows held out, compare with HMC.
 
-    Args:
-        model: of `regression`.
-        test: rows held out.
-        seed: of everything random.
-        accuracy: the error that is small enough, in posterior sd.
-        num_chains: independent chains, of the reference too.
-        max_seconds: for `infer`; see there.
-        progress: show bars.
-        reference: sample it by HMC with full gradients too.
-        checkpoint: where `infer` is kept on disk.
-
-    Raises:
-        ValueError: an option out of range.
-        CheckpointError: from `infer`, as are StorageError and Interrupted.
+    `accuracy` is in posterior sd, `reference` asks for HMC with full gradients; the rest is as in
+    `infer`. Raises: ValueError for an accuracy out of range, and what `infer` does.
     """
     if not accuracy > 0:
         raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")
@@ -88,7 +93,7 @@ def fit(
         checkpoint=checkpoint,
     )
     result = in_units(found, model, accuracy)
-    scores = None if test is None else evaluate.held_out(result.samples.position, test)
+    scores = None if test is None else held_out(result.samples.position, test)
     checked = None
     if reference:
         coordinates = found.tuned.coordinates
@@ -96,8 +101,8 @@ def fit(
         samples = run_reference(model, coordinates, key_reference, num_chains, progress)
         seconds = time.perf_counter() - begin
         summary = samples.summary().set_axis(model.names)
-        other = None if test is None else evaluate.held_out(samples.position, test)
-        comparison = evaluate.compare(result.table, summary)
+        other = None if test is None else held_out(samples.position, test)
+        comparison = compare(result.table, summary)
         passes = LEAPFROGS * (DRAWS + BURN_IN)
         checked = Reference(samples, summary, other, comparison, seconds, passes)
     return Fit(model, result, scores, checked)
@@ -136,3 +141,103 @@ def run_reference(
         progress=progress,
     )
     return Samples(model.units(samples.position), samples.info, None)
+
+
+def held_out(draws: Draws, test: Table, *, most_draws: int = 1000) -> HeldOut:
+    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced."""
+    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
+    every = max(1, len(flat["intercept"]) // most_draws)
+    flat = {name: x[::every] for name, x in flat.items()}
+    predict = _predict_number if "residual_sd" in draws else _predict_class
+    return predict(flat, test)
+
+
+def _predict_class(draws: Draws, test: Table) -> HeldOut:
+    sign = np.where(test.target > 0.5, 1.0, -1.0)
+    right, density, probability = [], [], np.zeros(len(sign))
+    for slopes, intercept in zip(draws["coefficient"], draws["intercept"], strict=True):
+        logits = test.features @ slopes + intercept
+        right.append((sign * logits > 0).mean())
+        density.append(log_expit(sign * logits).mean())
+        probability += expit(logits) / len(draws["intercept"])
+    of_truth = np.where(test.target > 0.5, probability, 1.0 - probability)
+    scores = {
+        "rows": len(sign),
+        **_mean_and_sd("accuracy", right),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_accuracy": float((of_truth > 0.5).mean()),
+        "averaged_log_predictive_density": float(np.log(of_truth).mean()),
+    }
+    return HeldOut(scores, reliability(probability, test.target))
+
+
+def _predict_number(draws: Draws, test: Table) -> HeldOut:
+    density, mean = [], np.zeros(len(test.target))
+    of_truth, below = np.full(len(mean), -np.inf), np.zeros(len(mean))
+    for slopes, intercept, sd in zip(*draws.values(), strict=True):
+        line = test.features @ slopes + intercept
+        log_density = norm.logpdf(test.target, line, sd)
+        density.append(log_density.mean())
+        of_truth = np.logaddexp(of_truth, log_density)
+        mean += line / len(draws["intercept"])
+        below += norm.cdf(test.target, line, sd) / len(draws["intercept"])
+    scores = {
+        "rows": len(mean),
+        "root_mean_squared_error": float(np.sqrt(np.mean((test.target - mean) ** 2))),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_log_predictive_density": float(of_truth.mean() - np.log(len(density))),
+    }
+    rows = [_observed(level, below <= level) for level in LEVELS]
+    return HeldOut(scores, pd.DataFrame(rows))
+
+
+def reliability(probabilities: np.ndarray, target: np.ndarray, bins: int = 5) -> pd.DataFrame:
+    """Predicted probability against observed frequency in bins of equal width."""
+    place = np.clip((probabilities * bins).astype(int), 0, bins - 1)
+    parts = [place == k for k in np.unique(place)]
+    return pd.DataFrame(
+        [_observed(float(probabilities[part].mean()), target[part] > 0.5) for part in parts]
+    )
+
+
+def _observed(predicted: float, happened: np.ndarray) -> dict[str, int | float]:
+    count, hits = len(happened), int(happened.sum())
+    interval = binomtest(hits, count).proportion_ci(method="wilson")
+    return {
+        "predicted": predicted, "observed": hits / count, "count": count,
+        "low": interval.low, "high": interval.high,
+    }  # fmt: skip
+
+
+def _mean_and_sd(name: str, values: list[Any]) -> dict[str, float]:
+    return {name: float(np.mean(values)), f"{name}_sd": float(np.std(values, ddof=1))}
+
+
+def compare(table: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """The table of an Inference compared with the summary of reference draws, by component.
+
+    In units of the reference's posterior sd: the difference of means, its Monte Carlo standard
+    error (of both), and the ratio of standard deviations.
+    """
+    scale = reference["sd"]
+    error = np.hypot(table["mcse_mean"] * table["sd"], reference["mcse"])
+    return pd.DataFrame(
+        {
+            "difference": (table["mean"] - reference["mean"]) / scale,
+            "mcse": error / scale,
+            "sd_ratio": table["sd"] / scale,
+        }
+    )
+
+
+def in_figures(comparison: pd.DataFrame) -> dict[str, float]:
+    """The figures of a comparison that matter, for a text or JSON."""
+    difference, error, ratio = (comparison[c].to_numpy() for c in comparison)
+    return {
+        "mean_difference_rms": float(np.sqrt((difference**2).mean())),
+        "mean_difference_max": float(np.abs(difference).max()),
+        "expected_from_monte_carlo_rms": float(np.sqrt((error**2).mean())),
+        "sd_ratio_mean": float(ratio.mean()),
+        "sd_ratio_min": float(ratio.min()),
+        "sd_ratio_max": float(ratio.max()),
+    }

@@ -57,10 +57,7 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
 
     They are the module with None in place of all else for Equinox, a dict for Flax. By default an
     Equinox module takes one row and a Flax module a batch; `batched` says otherwise.
-
-    Raises:
-        TypeError: no module that can be called, or complex parameters.
-        ValueError: no floating-point array, statistics of batches, or dropout.
+    Raises: TypeError for what is no such module, ValueError for one with no posterior.
     """
     if batched is not None:
         flag("batched", batched)

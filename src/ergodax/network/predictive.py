@@ -180,11 +180,6 @@ class Predicting(Kernel):
     after: Int[Array, ""] = eqx.field(converter=jnp.int32)
     every: Int[Array, ""] = eqx.field(converter=jnp.int32)
 
-    @property
-    def infeasible(self) -> str | None:
-        """What the kernel inside says of a step that is not feasible."""
-        return getattr(self.kernel, "infeasible", None)
-
     def init(self, key: PRNGKeyArray, position: PyTree) -> PredictingState:
         """The first state; nothing is counted yet."""
         inner = self.kernel.init(key, position)

@@ -62,11 +62,8 @@ def save(path: str | Path, tree: PyTree, facts: dict[str, Any]) -> Path:
 def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """Read what `save` wrote, or the previous file where the last one is damaged.
 
-    It is a tree like `like`, whose arrays may be `jax.ShapeDtypeStruct`.
-
-    Raises:
-        FileNotFoundError: no such file.
-        CheckpointError: damaged, and the one before too; or of another structure.
+    It is a tree like `like`, whose arrays may be `jax.ShapeDtypeStruct`. Raises: FileNotFoundError;
+    CheckpointError where both are damaged, or of another structure.
     """
     facts, arrays, keys = _last_whole(Path(path))
     expected = jax.tree_util.tree_leaves_with_path(like)
@@ -100,12 +97,7 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The facts and the arrays by name, of the file or of the previous one.
-
-    Raises:
-        FileNotFoundError: no such file.
-        CheckpointError: both are damaged.
-    """
+    """The facts and the arrays by name, of the file or of the previous one."""
     facts, arrays, _ = _last_whole(Path(path))
     return facts, arrays
 
@@ -213,11 +205,7 @@ class Checkpoint:
 
 
 def check_checkpoint(given: Any) -> Checkpoint | None:
-    """Accept a Checkpoint or None.
-
-    Raises:
-        TypeError: something else.
-    """
+    """Accept a Checkpoint or None. Raises: TypeError: something else."""
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         raise TypeError(
@@ -367,10 +355,8 @@ class Checkpointer:
     def open(self, row: PyTree) -> draws.DrawStore | None:
         """The store of draws like `row`, (collected, info) of all chains; made if not there.
 
-        Raises:
-            StorageError: the folder can't be made.
-            CheckpointError: draws without a checkpoint, which can't be gone on with, or a
-                checkpoint without its draws.
+        Raises: StorageError for a folder that can't be made; CheckpointError for draws without a
+        checkpoint, or the other way round.
         """
         if self.draws is None:
             return None
@@ -395,21 +381,12 @@ class Checkpointer:
             )
         return found
 
-    def write(
-        self,
-        states: PyTree,
-        done: int,
-        made: int,
-        identity: dict[str, str],
-        surroundings: dict[str, str],
-    ) -> None:
-        """Write the checkpoint, where there is to be one."""
+    def write(self, states: PyTree, facts: dict[str, Any]) -> None:
+        """Write the checkpoint, where there is to be one, with the facts that `_facts` reads."""
         self.saved = time.monotonic()
         if self.file is not None:
             disk.sync(disk.make_folder(self.file.parent))
-            facts = {"done": done, "made": made, "fingerprint": identity, "store": self.store}
-            facts["surroundings"] = surroundings
-            save(self.file, states, facts)
+            save(self.file, states, facts | {"store": self.store})
 
     def load(self, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
         """The states of the checkpoint and its facts."""
@@ -417,11 +394,7 @@ class Checkpointer:
         return load(self.file, like)
 
     def facts(self) -> dict[str, Any]:
-        """The facts of the checkpoint alone.
-
-        Raises:
-            CheckpointError: damaged, or they are not those of a run.
-        """
+        """The facts of the checkpoint alone. Raises: CheckpointError."""
         assert self.file is not None
         return _facts(self.file)
 
@@ -437,12 +410,7 @@ class Checkpointer:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """The facts of a run's checkpoint, of the right types.
-
-    Raises:
-        FileNotFoundError: no such file.
-        CheckpointError: damaged, or they are not those of a run.
-    """
+    """The facts of a run's checkpoint, of the right types. Raises: CheckpointError."""
     facts = read(path)[0]
     wanted = {"done": int, "made": int, "fingerprint": dict, "store": str, "surroundings": dict}
     wrong = [name for name, kind in wanted.items() if type(facts.get(name)) is not kind]
@@ -455,22 +423,14 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def refuse_second(there: Path, *, resumable: bool = True) -> NoReturn:
-    """Refuse a new run in the folder of another.
-
-    Raises:
-        CheckpointError: always.
-    """
+    """Refuse a new run in the folder of another. Raises: CheckpointError: always."""
     advice = "pass resume=True to go on with it, or " if resumable else ""
     raise CheckpointError(f"{there} is there already; {advice}choose another folder, or remove it.")
 
 
 @contextlib.contextmanager
 def writable(path: Path) -> Generator[None]:
-    """While active, an error of the system is one of a folder that can't be written.
-
-    Raises:
-        StorageError: for an OSError.
-    """
+    """While active, an OSError is one of a folder that can't be written. Raises: StorageError."""
     try:
         yield
     except OSError as error:

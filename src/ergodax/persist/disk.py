@@ -9,12 +9,9 @@ BESIDE = ".{}.new"  # the name of a file that is being written, beside its place
 
 
 def put(path: Path, *content: bytes) -> set[Path]:
-    """Write a file beside its place, flush it to the disk, and rename it.
+    """Write a file beside its place, flush it to the disk, and rename it; missing folders are made.
 
-    Folders are made where they are missing. Their new entries are on the disk after `sync`.
-
-    Returns:
-        The folders that are to be synced.
+    New entries of the folders that are returned are on the disk after `sync`.
     """
     changed = make_folder(path.parent) | {path.parent}
     beside = path.with_name(BESIDE.format(path.name))

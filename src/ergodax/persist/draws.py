@@ -122,11 +122,7 @@ class DrawStore:
         self._commit(end, written)
 
     def truncate(self, draws: int) -> None:
-        """Check all draws, and forget all but the first `draws`.
-
-        Raises:
-            CheckpointError: there are fewer, or some are damaged.
-        """
+        """Check all draws, and forget all but the first `draws`. Raises: CheckpointError."""
         if draws > self.draws:
             raise CheckpointError(
                 f"{self.path} has {self.draws} draws, but {draws} had been stored when the run's "
@@ -145,19 +141,11 @@ class DrawStore:
             half_written.unlink()
 
     def read(self) -> list[np.ndarray]:
-        """The arrays, of shape (chains, draws, ...).
-
-        Raises:
-            CheckpointError: a chunk is missing, damaged, or another one.
-        """
+        """The arrays, of shape (chains, draws, ...). Raises: CheckpointError."""
         return [self._read(number) for number in range(len(self.arrays))]
 
     def content(self) -> dict[str, Any]:
-        """{"position": ..., "info": ...}, leaves of shape (chains, draws, ...).
-
-        Raises:
-            CheckpointError: a chunk is missing, damaged, or another one.
-        """
+        """{"position": ..., "info": ...}, leaves (chains, draws, ...). Raises: CheckpointError."""
         arrays = self.read()
         try:
             content = structure.decode(self.structure, arrays)
@@ -204,12 +192,7 @@ def create(
 ) -> DrawStore:
     """Make the folder for draws like `row`, which is (collected, info) of all chains.
 
-    Args:
-        path: the folder.
-        row: leaves of shape (chains, ...).
-        dims: {variable: names of its axes after chain and draw}, optional.
-        coords: {axis: labels}, optional.
-        finished: the last states will be beside the draws.
+    `dims` and `coords` are those of `Samples.save`; `finished`: the last states will be beside.
     """
     path, axes = Path(path), {f"posterior/{name}": of for name, of in (dims or {}).items()}
     beside = path.with_name(disk.BESIDE.format(path.name))
@@ -217,10 +200,9 @@ def create(
     folders = disk.make_folder(beside)
     leaves: list[np.ndarray] = [np.asarray(x) for x in jax.tree.leaves(row)]
     collected, info = jax.tree.unflatten(jax.tree.structure(row), leaves)
-    encoded: list[np.ndarray] = []
     content = {"position": tree.thaw(collected), "info": tree.thaw(info)}
-    encoding = structure.encode(content, encoded)
-    order = [next(k for k, y in enumerate(encoded) if y is x) for x in leaves]
+    numbers = {id(leaf): {"array": k} for k, leaf in enumerate(leaves)}  # that of each leaf
+    encoding = structure.encode(content, [], lambda node: numbers.get(id(node)))
     names = _names(collected, info)
     described = {
         group: zarr_files.group_description({})
@@ -233,7 +215,7 @@ def create(
     whole = zarr_files.group_description({
         "format": FORMAT, "identity": secrets.token_hex(8), "draws": 0, "commit": 0, "names": names,
         "dtypes": [leaf.dtype.name for leaf in leaves],
-        "structure": json.dumps(_renumbered(encoding, order)), "labels": list(labels),
+        "structure": json.dumps(encoding), "labels": list(labels),
         "finished": finished,
     })  # fmt: skip
     for name, description in described.items():
@@ -263,17 +245,6 @@ def _names(collected: PyTree, info: PyTree) -> list[str]:
             full = f"{group}/{'_' if name[0] in '._' else ''}{name}"
             names.append(full if full not in names else f"{full}_{len(names)}")
     return names
-
-
-def _renumbered(node: Any, order: list[int]) -> Any:
-    """The structure with its arrays numbered as the leaves are."""
-    if isinstance(node, dict) and set(node) == {"array"}:
-        return {"array": order.index(node["array"])}
-    if isinstance(node, dict):
-        return {key: _renumbered(value, order) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_renumbered(value, order) for value in node]
-    return node
 
 
 def name_of(process: int, first: int, end: int, num_chains: int) -> str:

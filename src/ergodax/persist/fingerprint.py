@@ -77,11 +77,7 @@ def program(name: str, function: Callable[..., Any], *args: PyTree) -> dict[str,
 
 
 def compare(now: dict[str, str], then: dict[str, str], where: Path | None) -> None:
-    """Refuse to go on with a run that is not the one that was begun.
-
-    Raises:
-        CheckpointError: this fingerprint and that of the checkpoint differ; it says in what.
-    """
+    """Refuse to go on with a run that is not the one that was begun. Raises: CheckpointError."""
     changed = [name for name in now if now[name] != then.get(name)]
     changed += [name for name in then if name not in now]
     if changed:
@@ -106,13 +102,7 @@ def surroundings(mesh: Mesh | None) -> dict[str, str]:
 
 
 def warn_of_rounding(now: dict[str, str], then: dict[str, str], step: int) -> None:
-    """Say that a run goes on in other surroundings than those it was begun in.
-
-    Args:
-        now: the surroundings.
-        then: those of the checkpoint.
-        step: the next one.
-    """
+    """Say that a run goes on at `step` in other surroundings than those it was begun in."""
     changed = [f"{name} ({then.get(name)} then, {now[name]} now)" for name in now]
     changed = [text for text, name in zip(changed, now, strict=True) if then.get(name) != now[name]]
     if changed:

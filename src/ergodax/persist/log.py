@@ -60,11 +60,7 @@ class Log:
             raise CheckpointError(f"{path} is damaged: its first line is not whole. {RESTORE}")
 
     def _commit(self, line: bytes, commit: bytes) -> None:
-        """Read the last line of a commit, and check all of it.
-
-        Raises:
-            ValueError: it is not what was written.
-        """
+        """Read the last line of a commit, and check all of it. Raises: ValueError."""
         _, draws, number, checksum = line.split(b" ")
         found = extend(self.checksum, commit[: -len(checksum) - 1])
         if found != int(checksum, 16) or int(number) != self.number + 1:

@@ -24,19 +24,10 @@ SUFFIX, PREVIOUS = ".zarr", ".previous"
 def save(
     path: Path, rows: tuple[PyTree, PyTree], final: PyTree, dims: Any = None, coords: Any = None
 ) -> Path:
-    """Write draws and the last states, all or nothing; return the folder.
+    """Write the draws, (position, info), and the last states, all or nothing; return the folder.
 
-    Args:
-        path: the folder; the suffix .zarr is added if there is none.
-        rows: (position, info), leaves of shape (chains, draws, ...).
-        final: any tree of arrays.
-        dims: {variable: names of its axes after chain and draw}, optional.
-        coords: {axis: labels}, optional.
-
-    Raises:
-        ValueError: the path ends in .npz, or an array does not begin with chains and draws.
-        FileExistsError: there is something else than draws.
-        CheckpointError: a run is writing to it.
+    The suffix .zarr is added. Raises: ValueError for .npz, or an array that does not begin with
+    chains and draws; FileExistsError where there is something else than draws.
     """
     if path.suffix == ".npz":
         raise ValueError(f"draws are saved in a folder, as Zarr has it, not in {path}. Try .zarr.")
@@ -67,9 +58,7 @@ def save(
 def load(path: Path) -> dict[str, Any]:
     """Read draws, of `save` or of a run that stores them: position, info and final_state.
 
-    Raises:
-        FileNotFoundError: no such folder.
-        CheckpointError: not a folder of draws, or damaged.
+    Raises: FileNotFoundError; CheckpointError for what is damaged, or no folder of draws.
     """
     previous = _previous(path)
     if not path.exists() and previous.exists():  # a kill between two renames

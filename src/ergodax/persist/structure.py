@@ -57,11 +57,7 @@ def encode(node: Any, arrays: list[np.ndarray], special: Special | None = None) 
 
 
 def decode(node: Any, arrays: Sequence[np.ndarray], special: Special | None = None) -> Any:
-    """The tree of a structure that `encode` made, with its arrays.
-
-    Raises:
-        ValueError: not a structure.
-    """
+    """The tree of a structure that `encode` made, with its arrays. Raises: ValueError."""
     if special is not None and (found := special(node)) is not None:
         return found
     match node:

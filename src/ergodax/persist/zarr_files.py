@@ -70,14 +70,9 @@ class StoredArray:
         return disk.put(self.file(index), *with_checksum(chunk.tobytes()))
 
     def read(self, index: int, counted: tuple[int, int] | None) -> np.ndarray:
-        """Read a chunk and check it.
+        """Read a chunk and check it against what the log counts of it: draws, and their checksum.
 
-        Args:
-            index: of the chunk.
-            counted: what the log has of it: draws, and their checksum.
-
-        Raises:
-            CheckpointError: missing, damaged, or not the one that is counted.
+        Raises: CheckpointError where it is missing, damaged, or not the one that is counted.
         """
         file = self.file(index)
         content = content_of(file)
@@ -146,11 +141,7 @@ def with_checksum(content: bytes) -> tuple[bytes, bytes]:
 
 
 def content_of(file: Path) -> bytes:
-    """The content of a chunk's file without its checksum.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
+    """The content of a chunk's file without its checksum. Raises: CheckpointError."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -176,11 +167,7 @@ def rendered(description: dict[str, Any], name: str) -> bytes:
 
 
 def described(file: Path, name: str) -> dict[str, Any]:
-    """What a zarr.json says, if every byte of it is as it was written.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
+    """What a zarr.json says, if every byte of it is as it was written. Raises: CheckpointError."""
     try:
         content = file.read_bytes()
     except OSError as error:

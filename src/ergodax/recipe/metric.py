@@ -115,11 +115,7 @@ def with_potential(parts: PyTree, potential: Callable[[PyTree], Float[Array, ""]
 
 
 def as_metric(metric: Any) -> Metric | PotentialMetric:
-    """Accept a Metric, a PotentialMetric or a plain function of the position.
-
-    Raises:
-        TypeError: none of these.
-    """
+    """Accept a Metric, a PotentialMetric or a plain function of the position. Raises: TypeError."""
     if isinstance(metric, Metric | PotentialMetric):
         return metric
     if callable(metric):

@@ -181,7 +181,7 @@ class Recipe(eqx.Module):
             closed = self.gamma(z)
             _check_names("gamma", closed, z)
             return closed
-        blocks = [(name, name, 1.0, self._diffusion_field(name)) for name in self.diffusion(z)]
+        blocks = [(name, name, 1.0, self._diffusion_field(name)) for name in self.diffusion_at(z)]
         gamma: dict[str, PyTree] = {}
         for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ergodax.checks import legible
-from ergodax.learn.fit import Fit
+from ergodax.learn.fit import Fit, in_figures
 from ergodax.learn.regression import distinct
 from ergodax.report import page, pictures
 
@@ -73,7 +73,7 @@ def compared(fit: Fit) -> list[str]:
     """Sentences about the reference: none if there is none."""
     if fit.reference is None:
         return []
-    ours, theirs, c = fit.result.table, fit.reference.summary, fit.reference.comparison.as_dict()
+    ours, theirs, c = fit.result.table, fit.reference.summary, in_figures(fit.reference.comparison)
     seconds = sum(fit.result.account.seconds.values())
     return [
         "Compared with HMC on full gradients, in its posterior sd: means differ by "
@@ -106,7 +106,7 @@ def facts(fit: Fit) -> dict[str, Any]:
             "seconds": fit.reference.seconds,
             "passes_through_the_data": fit.reference.passes,
         }
-        told["comparison"] = fit.reference.comparison.as_dict()
+        told["comparison"] = in_figures(fit.reference.comparison)
     return told
 
 
@@ -148,7 +148,7 @@ def _sections(fit: Fit) -> list[page.Section]:
     if fit.reference is not None:
         other = _columns(fit.reference.samples.position)[..., shown]
         caption = f"Draws of {which}; filled: infer, outline: the reference."
-        agreement = pictures.agreement(fit.reference.comparison.table), AGREEMENT
+        agreement = pictures.agreement(fit.reference.comparison), AGREEMENT
         parts.append(("Compared with the full-gradient reference", [compared(fit), agreement]))
     marginals = pictures.marginals(draws, names, other), caption
     paths = f"Paths of {which}, a colour for each chain."

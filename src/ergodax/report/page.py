@@ -17,14 +17,10 @@ Section = tuple[str, Sequence[Any]]  # a heading and its parts: see `write`
 
 
 def write(path: Path, title: str, sections: Sequence[Section]) -> Path:
-    """Write the page.
+    """Write the page; its folder is made.
 
-    Args:
-        path: of the .html file; its folder is made.
-        title: of the page.
-        sections: headings with their parts in order. A part is a list of sentences, a dict of
-            settings, a DataFrame whose row names are not shown, or a matplotlib figure with its
-            caption, which is closed.
+    A section's parts are lists of sentences, dicts of settings, DataFrames whose row names are not
+    shown, and pairs of a matplotlib figure, which is closed, and its caption.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     shown = [(head, [_shown(part) for part in parts]) for head, parts in sections]

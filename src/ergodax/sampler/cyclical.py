@@ -148,11 +148,7 @@ def cyclical(
 
 
 def check_sampler(sampler: Any) -> None:
-    """Accept a function that makes kernels.
-
-    Raises:
-        TypeError: a kernel, or something else that can't be called.
-    """
+    """Accept a function that makes kernels. Raises: TypeError."""
     if isinstance(sampler, Kernel) or not callable(sampler):
         raise TypeError(
             f"sampler must be a function that makes a kernel, such as ex.sgld itself, not "

@@ -11,19 +11,19 @@ from ergodax import tree
 from ergodax.checks import real_number, whole_number
 from ergodax.gradient.base import Estimate
 from ergodax.gradient.full import FullGradient, exact_gradient
-from ergodax.integrator.generalised_leapfrog import Flow, generalised_leapfrog
 from ergodax.integrator.hamiltonian import (
     ConstantMass,
     Energies,
+    Flow,
     HamiltonianKernel,
     Proposal,
+    generalised_leapfrog,
     leapfrog,
     nested_leapfrog,
 )
 from ergodax.kernel import State
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy, exact_metric
 from ergodax.recipe.operators import as_definite
-from ergodax.schedule import Schedule, as_schedule
 from ergodax.target.base import AbstractTarget
 
 
@@ -31,10 +31,6 @@ class HamiltonianMonteCarlo(HamiltonianKernel[ConstantMass]):
     """The kernel that `hmc` returns."""
 
     gradient: FullGradient
-    step_size: Schedule
-    temperature: Schedule
-    kinetic: ConstantMass
-    num_leapfrog_steps: int = eqx.field(static=True)
 
     def start(self, key: PRNGKeyArray, position: PyTree) -> Estimate:
         """The exact gradient."""
@@ -87,8 +83,8 @@ def hmc(
     """
     return HamiltonianMonteCarlo(
         gradient=exact_gradient(gradient, "hmc", "ex.sghmc"),
-        step_size=as_schedule(step_size, "step_size"),
-        temperature=as_schedule(temperature, "temperature"),
+        step_size=step_size,
+        temperature=temperature,
         kinetic=ConstantMass(as_definite(mass, "mass")),
         num_leapfrog_steps=whole_number("num_leapfrog_steps", num_leapfrog_steps),
     )
@@ -98,10 +94,6 @@ class RiemannianHamiltonianMonteCarlo(HamiltonianKernel[RiemannianEnergy]):
     """The kernel that `rmhmc` returns."""
 
     gradient: FullGradient
-    step_size: Schedule
-    temperature: Schedule
-    kinetic: RiemannianEnergy
-    num_leapfrog_steps: int = eqx.field(static=True)
     tolerance: float | None = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
 
@@ -195,8 +187,8 @@ def rmhmc(
         tolerance = real_number("tolerance", tolerance, above=0.0, below=1.0, hint="Try 1e-6.")
     return RiemannianHamiltonianMonteCarlo(
         gradient=exact_gradient(gradient, "rmhmc", "ex.sgrhmc"),
-        step_size=as_schedule(step_size, "step_size"),
-        temperature=as_schedule(temperature, "temperature"),
+        step_size=step_size,
+        temperature=temperature,
         kinetic=RiemannianEnergy(exact_metric(metric)),
         num_leapfrog_steps=whole_number("num_leapfrog_steps", num_leapfrog_steps),
         tolerance=tolerance,
@@ -223,10 +215,6 @@ class SplitHamiltonianMonteCarlo(HamiltonianKernel[ConstantMass]):
 
     slow: AbstractTarget
     fast: AbstractTarget
-    step_size: Schedule
-    temperature: Schedule
-    kinetic: ConstantMass
-    num_leapfrog_steps: int = eqx.field(static=True)
     num_inner_steps: int = eqx.field(static=True)
 
     def start(self, key: PRNGKeyArray, position: PyTree) -> Parts:
@@ -308,8 +296,8 @@ def split_hmc(
     return SplitHamiltonianMonteCarlo(
         slow=_target(slow, "slow"),
         fast=_target(fast, "fast"),
-        step_size=as_schedule(step_size, "step_size"),
-        temperature=as_schedule(temperature, "temperature"),
+        step_size=step_size,
+        temperature=temperature,
         kinetic=ConstantMass(as_definite(mass, "mass")),
         num_leapfrog_steps=whole_number("num_leapfrog_steps", num_leapfrog_steps),
         num_inner_steps=whole_number("num_inner_steps", num_inner_steps),

@@ -8,12 +8,12 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ergodax import tree
 from ergodax.checks import choice
-from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
+from ergodax.gradient.base import GradientEstimator, known_covariance
 from ergodax.integrator.euler_maruyama import EulerMaruyama, euler_maruyama
 from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import Kernel, State
 from ergodax.recipe import dynamics
-from ergodax.schedule import Schedule, as_schedule
+from ergodax.schedule import as_schedule
 
 
 def sgld(
@@ -122,10 +122,6 @@ FORMS = ("linear", "exact")
 class ModifiedLangevin(PositionStepper):
     """The kernel that `msgld` returns for its linear form."""
 
-    gradient: GradientEstimator
-    step_size: Schedule
-    temperature: Schedule
-
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """x - h g + sqrt(2 h T) (I - (h / 4T) V) xi."""
         key_gradient, key_noise = jax.random.split(key)
@@ -175,8 +171,7 @@ def msgld(
         stochastic gradient Langevin dynamics, 2016.
     """
     choice("form", form, FORMS)
-    estimator = check_estimator(gradient)
-    step, power = as_schedule(step_size, "step_size"), as_schedule(temperature, "temperature")
+    power = as_schedule(temperature, "temperature")
     if form == "exact":
-        return sgld(estimator, step, temperature=power, compensate=True)
-    return ModifiedLangevin(estimator, step, power)
+        return sgld(gradient, step_size, temperature=power, compensate=True)
+    return ModifiedLangevin(gradient, step_size, power)

@@ -17,15 +17,12 @@ from ergodax.gradient.covariance import check_scores, sample_covariance
 from ergodax.integrator.stepper import Moved, Stepper
 from ergodax.kernel import State
 from ergodax.recipe.operators import Diagonal, Operator, Scalar, as_definite
-from ergodax.schedule import Schedule, as_schedule
+from ergodax.schedule import as_schedule
 
 
 class PreconditionedLangevin(Stepper):
     """The kernel that `psgld` returns."""
 
-    gradient: GradientEstimator
-    step_size: Schedule
-    temperature: Schedule
     decay: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     damping: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     adaptation_steps: Int[Array, ""] | None
@@ -185,8 +182,8 @@ def psgld(
         hint = "Try the burn_in of the run: V has to see a gradient."
         adaptation_steps = whole_number("adaptation_steps", adaptation_steps, hint=hint)
     return PreconditionedLangevin(
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
+        gradient,
+        step_size,
         as_schedule(temperature, "temperature", allow_zero=True),
         real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
         real_number("damping", damping, above=0.0, hint="Try 1e-3."),
@@ -201,9 +198,6 @@ STRUCTURES = ("dense", "diagonal")
 class FisherScoring(Stepper):
     """The kernel that `sgfs` returns."""
 
-    gradient: Any
-    step_size: Schedule
-    temperature: Schedule
     preconditioner: Operator
     structure: str = eqx.field(static=True)
 
@@ -216,9 +210,10 @@ class FisherScoring(Stepper):
 
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """Average the scores' covariance, then take the step that it allows."""
-        check_scores(self.gradient, "sgfs")  # a batch of the user's may be of one
+        estimator: Any = self.gradient
+        check_scores(estimator, "sgfs")  # a batch of the user's may be of one
         key_gradient, key_noise = jax.random.split(key)
-        estimate, scores, gradient = self.gradient.estimate_with_scores(
+        estimate, scores, gradient = estimator.estimate_with_scores(
             key_gradient, state.gradient, state.position
         )
         share = 1.0 / (state.step + 1).astype(jnp.result_type(float))
@@ -231,7 +226,7 @@ class FisherScoring(Stepper):
         normal = tree.normal_like(key_noise, state.position)
         noise = self.preconditioner.solve(self.preconditioner.sqrt_mv(normal))
         force = tree.subtract(tree.scale(jnp.sqrt(2.0 * temperature / h), noise), estimate.gradient)
-        weight = self.gradient.target.num_data + self.gradient.noise_factor / temperature
+        weight = estimator.target.num_data + estimator.noise_factor / temperature
         position = tree.add(state.position, self._scaled(force, information, weight, h))
         return Moved(position, {"information": information}, estimate, gradient)
 
@@ -316,7 +311,7 @@ def sgfs(
     choice("structure", structure, STRUCTURES)
     return FisherScoring(
         gradient,
-        as_schedule(step_size, "step_size"),
+        step_size,
         as_schedule(temperature, "temperature"),
         _definite(preconditioner, structure),
         structure,

@@ -89,9 +89,7 @@ def differences_on(
 def energies_for(gradient: Any, batch_size: Any, *, correction: bool) -> Energies:
     """The energies that swaps are decided by.
 
-    Raises:
-        TypeError: a batch size for a target without data, or an estimator without a target.
-        ValueError: a batch of one example, whose variance is unknown.
+    Raises: TypeError without a target, or for a batch of none; ValueError for one of one example.
     """
     target = getattr(gradient, "target", None)
     if not isinstance(target, AbstractTarget):
@@ -161,10 +159,7 @@ def stack(kernels: list[Any]) -> tuple[Any, tuple[int | None, ...]]:
     """One kernel for several that differ in their numbers alone, and which leaves have an axis.
 
     Arrays that are the same for all are kept once; single numbers have an axis always, so that
-    the program does not depend on which of them happen to be equal.
-
-    Raises:
-        TypeError: they differ in more than numbers.
+    the program does not depend on which of them happen to be equal. Raises: TypeError for others.
     """
     parts = [eqx.partition(kernel, eqx.is_array) for kernel in kernels]
     (arrays, rest), *others = parts

@@ -7,20 +7,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from ergodax import tree
-from ergodax.gradient.base import GradientEstimator, check_estimator
+from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State
-from ergodax.schedule import Schedule, as_schedule
+from ergodax.schedule import as_schedule
 
 MOST = 2e9  # JAX's Poisson numbers are 32-bit integers
 
 
 class CoxIngersollRoss(PositionStepper):
     """The kernel that `scir` returns."""
-
-    gradient: GradientEstimator
-    step_size: Schedule
-    temperature: Schedule
 
     @property
     def infeasible(self) -> str:
@@ -104,8 +100,4 @@ def scir(
         Baker, Fearnhead, Fox and Nemeth, Large-scale stochastic sampling from the probability
         simplex, 2018.
     """
-    return CoxIngersollRoss(
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
-        as_schedule(temperature, "temperature"),
-    )
+    return CoxIngersollRoss(gradient, step_size, as_schedule(temperature, "temperature"))

@@ -9,7 +9,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import choice
-from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator, known_covariance
+from ergodax.gradient.base import Estimate, GradientEstimator, known_covariance
 from ergodax.integrator import flows
 from ergodax.integrator.splitting import Splitting, Thermostat, splitting
 from ergodax.integrator.stepper import Moved, Stepper
@@ -80,10 +80,7 @@ SCHEMES = ("euler", "splitting")
 class CovarianceControlled(Stepper):
     """The kernel that `ccadl` returns."""
 
-    gradient: GradientEstimator
-    step_size: Schedule
     friction: Schedule
-    temperature: Schedule
     mass: Operator
     thermostat: Thermostat
     scheme: str = eqx.field(static=True)
@@ -210,10 +207,10 @@ def ccadl(
     """
     choice("scheme", scheme, SCHEMES)
     return CovarianceControlled(
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
-        as_schedule(friction, "friction"),
+        gradient,
+        step_size,
         as_schedule(temperature, "temperature"),
+        as_schedule(friction, "friction"),
         as_definite(mass, "mass"),
         Thermostat(thermal_mass),
         scheme,

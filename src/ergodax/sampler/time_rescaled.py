@@ -31,11 +31,6 @@ class TimeRescaled(Kernel):
     power: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     gradient_scale: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
-    @property
-    def infeasible(self) -> str | None:
-        """What the kernel inside says of a step that is not feasible."""
-        return getattr(self.kernel, "infeasible", None)
-
     def init(self, key: PRNGKeyArray, position: PyTree) -> State:
         """The monitor begins at the gradient of the start."""
         key, key_gradient = jax.random.split(key)

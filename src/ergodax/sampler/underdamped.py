@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.batching import ShuffledEpochs
 from ergodax.data.source import Source
-from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
+from ergodax.gradient.base import GradientEstimator, known_covariance
 from ergodax.gradient.batches import BatchEstimator
 from ergodax.integrator import flows
 from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
@@ -259,10 +259,7 @@ def sgrhmc(
 class NoisyGradientIntegrator(Stepper):
     """The kernel that `nogin` returns."""
 
-    gradient: GradientEstimator
-    step_size: Schedule
     friction: Schedule
-    temperature: Schedule
     mass: Operator
 
     def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
@@ -352,9 +349,9 @@ def nogin(
         Algorithms 1 and 2.
     """
     return NoisyGradientIntegrator(
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
-        as_schedule(friction, "friction", allow_zero=True),
+        gradient,
+        step_size,
         as_schedule(temperature, "temperature"),
+        as_schedule(friction, "friction", allow_zero=True),
         as_definite(mass, "mass"),
     )

@@ -9,19 +9,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ergodax import tree
 from ergodax.checks import flag, real_number
-from ergodax.gradient.base import GradientEstimator, check_estimator, known_covariance
+from ergodax.gradient.base import GradientEstimator, known_covariance
 from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
-from ergodax.schedule import Schedule, as_schedule
+from ergodax.schedule import as_schedule
 
 
 class BarkerWalk(PositionStepper):
     """The kernel that `barker` returns."""
 
-    gradient: GradientEstimator
-    step_size: Schedule
-    temperature: Schedule
     spread: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     compensate: bool = eqx.field(static=True)
 
@@ -129,21 +126,12 @@ def barker(
     """
     if real_number("spread", spread, at_least=0.0) > 1.0:
         raise ValueError(f"spread must be at most 1, not {spread!r}. Try 0.1.")
-    return BarkerWalk(
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
-        as_schedule(temperature, "temperature"),
-        spread,
-        flag("compensate", compensate),
-    )
+    power = as_schedule(temperature, "temperature")
+    return BarkerWalk(gradient, step_size, power, spread, flag("compensate", compensate))
 
 
 class LatticeWalk(PositionStepper):
     """The kernel that `lattice_random_walk` returns."""
-
-    gradient: GradientEstimator
-    step_size: Schedule
-    temperature: Schedule
 
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """x +- s, s = sqrt(2 h T), up with probability (1 - g s / (2 T)) / 2."""
@@ -191,8 +179,4 @@ def lattice_random_walk(
     Reference:
         Mensch et al., 2026, arXiv 2602.15925; Duffield et al., 2025, arXiv 2508.20883.
     """
-    return LatticeWalk(
-        check_estimator(gradient),
-        as_schedule(step_size, "step_size"),
-        as_schedule(temperature, "temperature"),
-    )
+    return LatticeWalk(gradient, step_size, as_schedule(temperature, "temperature"))

@@ -21,11 +21,7 @@ class Run(Protocol):
 
 
 def check_unweighted(info: Any, user: str) -> None:
-    """Refuse draws with weights, where all would be taken to count alike.
-
-    Raises:
-        ValueError: the Info has weights.
-    """
+    """Refuse draws with weights, where all would be taken to count alike. Raises: ValueError."""
     if getattr(info, "weight", None) is not None:
         raise ValueError(
             f"{user} takes all draws to count alike, and these have weights, info.weight. Try "
@@ -34,27 +30,17 @@ def check_unweighted(info: Any, user: str) -> None:
 
 
 class Columns(NamedTuple):
-    """Draws of d components in all.
+    """Draws of d components in all."""
 
-    Attributes:
-        values: float64.
-        names: such as "w[3]", as in `Samples.summary`.
-    """
-
-    values: Float[np.ndarray, "chains draws d"]
-    names: tuple[str, ...]
+    values: Float[np.ndarray, "chains draws d"]  # float64
+    names: tuple[str, ...]  # such as "w[3]", as in `Samples.summary`
 
 
 def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
     """The tree of draws in a Samples, or the tree itself; every array has (chains, draws, ...).
 
-    Args:
-        draws: a Samples, or any tree of arrays.
-        name: what to call the argument in an error.
-
-    Raises:
-        TypeError: no array in it.
-        ValueError: arrays that do not share the axes chains and draws, or draws with weights.
+    Raises: TypeError without an array; ValueError for arrays that do not share the axes chains and
+    draws, or draws with weights.
     """
     if isinstance(draws, Run):
         check_unweighted(draws.info, "this statistic")
@@ -75,12 +61,7 @@ def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
 
 
 def columns(draws: PyTree, name: str = "draws") -> Columns:
-    """Draws as one array (chains, draws, d), the components in the order of `tree.ravel`.
-
-    Args:
-        draws: a Samples, or any tree of arrays (chains, draws, ...).
-        name: what to call the argument in an error.
-    """
+    """Draws as one array (chains, draws, d), the components in the order of `tree.ravel`."""
     parts, labels = [], []
     positions = positions_of(draws, name)
     for path, leaf in jax.tree_util.tree_leaves_with_path(positions):

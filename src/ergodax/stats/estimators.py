@@ -51,9 +51,9 @@ def effective_size(x: Draws, method: str = "mean") -> Any:
         return np.full(x.shape[2:], np.nan)
     if method == "tail":
         low, high = (x <= np.quantile(x, p, axis=(0, 1)) for p in TAILS)
-        return np.minimum(*(_size(_halves(side.astype(float))) for side in (low, high)))
-    halves = _halves(x)
-    return _size(_normal_scores(halves) if method == "bulk" else halves)
+        return np.minimum(*(_size(halves(side.astype(float))) for side in (low, high)))
+    split = halves(x)
+    return _size(_normal_scores(split) if method == "bulk" else split)
 
 
 @_in_parts
@@ -78,17 +78,17 @@ def scale_reduction(x: Draws, method: str = "rank") -> Any:
         case "rank":
             return np.fmax(*(scale_reduction(x, kind) for kind in ("z_scale", "folded")))
         case "folded":
-            halves = _halves(x)
-            return _ratio(_normal_scores(abs(halves - np.median(halves, axis=(0, 1)))))
+            split = halves(x)
+            return _ratio(_normal_scores(abs(split - np.median(split, axis=(0, 1)))))
         case "z_scale":
-            return _ratio(_normal_scores(_halves(x)))
+            return _ratio(_normal_scores(halves(x)))
         case "split":
-            return _ratio(_halves(x))
+            return _ratio(halves(x))
         case _:
             return _ratio(x)
 
 
-def _halves(x: Draws) -> Float[np.ndarray, "halves half *d"]:
+def halves(x: Draws) -> Float[np.ndarray, "halves half *d"]:
     """Each chain as two; the draw in the middle of an odd number is left out."""
     half = x.shape[1] // 2
     return np.concatenate([x[:, :half], x[:, -half:]])

@@ -6,7 +6,7 @@ import numpy as np
 
 from ergodax.checks import numbers
 from ergodax.stats.draws import Run, columns, component_names, flat_components
-from ergodax.stats.estimators import effective_size, scale_reduction, standard_error
+from ergodax.stats.estimators import effective_size, halves, scale_reduction, standard_error
 
 COLUMNS = ["mean", "sd", "mcse", "ess", "r_hat"]
 
@@ -37,18 +37,11 @@ def summarise(draws: dict[str, np.ndarray]) -> Any:
             flat.std(axis=(0, 1), ddof=1),
             standard_error(flat),
             effective_size(flat, "bulk"),
-            scale_reduction(_at_least_two(flat)),
+            # Of a single chain of 8 draws or more the halves are compared.
+            scale_reduction(flat if flat.shape[0] > 1 or flat.shape[1] < 8 else halves(flat)),
         ]
         rows |= dict(zip(component_names(name, array), np.stack(statistics, axis=1), strict=True))
     return pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(COLUMNS))
-
-
-def _at_least_two(draws: np.ndarray) -> np.ndarray:
-    """Several chains as they are; one of 8 draws or more as its two halves."""
-    if draws.shape[0] > 1 or draws.shape[1] < 8:
-        return draws
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
 def weighted(samples: Run, weights: Any = None) -> Any:

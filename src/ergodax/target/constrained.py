@@ -14,13 +14,9 @@ from ergodax.transform import is_held
 
 
 class Constrain(eqx.Module):
-    """Unconstrained numbers in the structure that the user gave them, as constrained values.
+    """Unconstrained numbers in the structure that the user gave them, as constrained values."""
 
-    Args:
-        structure: of a position as the samplers hold it.
-    """
-
-    structure: Any = eqx.field(static=True)
+    structure: Any = eqx.field(static=True)  # of a position as the samplers hold it
 
     def __call__(self, position: PyTree) -> PyTree:
         """The user's values; leading axes of chains and draws may be there."""

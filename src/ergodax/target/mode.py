@@ -102,11 +102,19 @@ def find_mode(
     tolerance = real_number("tolerance", tolerance, above=0.0)
     position = target.freeze(position)
     target.check(position)
+    streamed = isinstance(getattr(target, "data", None), Source)
     if optimiser is not None or gradient is not None:
         _check_search(optimiser, gradient, key)
         count = jnp.int32(whole_number("steps", steps))
-        return _by_batches(target, position, optimiser, gradient, count, check_key(key), tolerance)
-    if isinstance(getattr(target, "data", None), Source):
+        x, cost = _descend(optimiser, gradient, position, count, check_key(key))
+        whole: Any = target
+        in_memory = eqx.filter_jit(target.value_and_gradient)
+        value, slope = _in_one_pass(whole, x) if streamed else in_memory(x)
+        norm = tree.norm(slope)
+        cost = jnp.ceil(cost).astype(jnp.int32) + 1
+        converged = jnp.isfinite(value) & (norm <= enough(tolerance, position)(value))
+        return Mode(tree.thaw(x), value, norm, count, cost, converged)
+    if streamed:
         return _mode_of_source(target, position, max_iterations, tolerance)
     return _resident_mode(target, position, max_iterations, tolerance)
 
@@ -190,26 +198,6 @@ def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
         raise TypeError(
             f"gradient must be an estimator such as ex.Minibatch(posterior, 100), not {gradient!r}."
         )
-
-
-def _by_batches(
-    target: Any,
-    position: PyTree,
-    optimiser: Any,
-    gradient: Any,
-    steps: Int[Array, ""],
-    key: PRNGKeyArray,
-    tolerance: float,
-) -> Mode:
-    x, cost = _descend(optimiser, gradient, position, steps, key)
-    if isinstance(getattr(target, "data", None), Source):
-        value, slope = _in_one_pass(target, x)
-    else:
-        value, slope = eqx.filter_jit(target.value_and_gradient)(x)
-    norm = tree.norm(slope)
-    cost = jnp.ceil(cost).astype(jnp.int32) + 1
-    converged = jnp.isfinite(value) & (norm <= enough(tolerance, position)(value))
-    return Mode(tree.thaw(x), value, norm, steps, cost, converged)
 
 
 @eqx.filter_jit

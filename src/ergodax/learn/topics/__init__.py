@@ -11,8 +11,7 @@ from ergodax.learn.topics.corpus import (
 from ergodax.learn.topics.evaluation import HeldBack, Topics
 from ergodax.learn.topics.runs import Bench, Run, Store, open_bench
 from ergodax.learn.topics.sampler import SAMPLERS, TopicGradient, topic_sampler
-from ergodax.learn.topics.stream import batches
-from ergodax.learn.topics.train import SUGGESTED, Settings, Snapshot, train
+from ergodax.learn.topics.train import SUGGESTED, Settings, Snapshot, batches, train
 
 __all__ = [
     "SAMPLERS",

@@ -219,11 +219,7 @@ def _read_mediawiki(path: Path) -> Iterator[str]:
 
 
 def strip_wikitext(wikitext: str) -> str:
-    """Wikitext without templates, tags, categories, files and the brackets of links.
-
-    Raises:
-        CorpusError: mwparserfromhell is not installed.
-    """
+    """Wikitext without templates, tags, files and brackets of links. Raises: CorpusError."""
     try:
         import mwparserfromhell  # pyright: ignore[reportMissingImports]
     except ImportError:

@@ -36,11 +36,7 @@ def split(
     held_back: HeldBack = "tenth",
     batch_size: int = 1_000,
 ) -> Completion:
-    """Hold back every tenth, or every second, token of each document in random order.
-
-    Raises:
-        ValueError: no token is held back, because the documents are too short.
-    """
+    """Hold back every tenth, or second, token of each document. Raises: ValueError if none."""
     every = {"tenth": 10, "half": 2}[held_back]
     parts = [_split_document(document, generator, every) for document in documents]
     parts.sort(key=lambda part: -len(part[0].words))
@@ -112,35 +108,27 @@ def word_probabilities(
 def perplexity(
     probabilities: Float[np.ndarray, "*draws held"], counts: Int[np.ndarray, " held"]
 ) -> float:
-    """The inverse geometric mean of the held-back tokens' probabilities.
+    """The inverse geometric mean of the held-back tokens' probabilities, each `counts` times.
 
-    The probabilities are averaged over posterior draws first: the mean is the predictive
-    probability, of which the logarithm is taken. A model that knows nothing has W.
-
-    Args:
-        probabilities: of each held-back word, of one draw or with an axis of draws.
-        counts: of each held-back word.
+    Those of several draws are averaged first: the mean is the predictive probability, of which the
+    logarithm is taken. A model that knows nothing has W.
     """
     mean = probabilities.reshape(-1, probabilities.shape[-1]).mean(axis=0)
     with np.errstate(divide="ignore"):
         return float(np.exp(-(counts @ np.log(mean)) / counts.sum()))
 
 
+@dataclasses.dataclass
 class Averaged:
     """Perplexity of the mean prediction of the later half of a run's snapshots.
 
     The earlier half, on the way to the posterior, is forgotten as the run goes on.
-
-    Args:
-        counts: of each held-back word.
-        kept: of an average that goes on, its `kept`.
-        number: and how many snapshots it had.
     """
 
-    def __init__(
-        self, counts: Int[np.ndarray, " held"], kept: Iterable[np.ndarray] = (), number: int = 0
-    ) -> None:
-        self.counts, self.kept, self.number = counts, list(kept), number
+    counts: Int[np.ndarray, " held"]  # of each held-back word
+    # the probabilities of the snapshots that are averaged
+    kept: list[np.ndarray] = dataclasses.field(default_factory=list)
+    number: int = 0  # of all snapshots
 
     def add(self, probabilities: Float[np.ndarray, " held"]) -> float:
         """The perplexity with one more snapshot."""
@@ -198,17 +186,9 @@ def describe(
     documents: Iterable[Document],
     top: int = 10,
 ) -> Topics:
-    """The topics' likeliest words and their coherence.
+    """The topics' likeliest words, `top` of each, and their coherence; the documents are read once.
 
-    Args:
-        phi: each topic's distribution over words.
-        shares: of the tokens that belong to each topic.
-        vocabulary: names the words.
-        documents: in which words occur together or not; read once.
-        top: words a topic.
-
-    Raises:
-        ValueError: fewer words than `top`, or not a word's name for each column of phi.
+    Raises: ValueError for fewer words than `top`, or not a word's name for each column of phi.
     """
     if phi.shape[1] != len(vocabulary):
         raise ValueError(f"phi has {phi.shape[1]} words, the vocabulary {len(vocabulary)}.")
@@ -223,11 +203,7 @@ def describe(
 
 
 def top_words(phi: Float[np.ndarray, "K W"], top: int) -> Int[np.ndarray, "K top"]:
-    """The numbers of each topic's likeliest words.
-
-    Raises:
-        ValueError: fewer words than `top`.
-    """
+    """The numbers of each topic's likeliest words. Raises: ValueError: fewer words than `top`."""
     if not 1 <= top <= phi.shape[1]:
         raise ValueError(f"top must be in 1 to {phi.shape[1]}, the vocabulary's size, not {top}.")
     return np.argsort(-phi, axis=1, kind="stable")[:, :top]

@@ -49,11 +49,7 @@ def round_up(rows: int) -> int:
 
 
 def expand(batch: Sequence[Document], rows: int | None = None) -> Tokens:
-    """Lay out a batch token by token: in the rows that it needs, rounded up.
-
-    Raises:
-        ValueError: fewer rows than the batch needs.
-    """
+    """Lay out a batch token by token: in the rows that it needs, rounded up. Raises: ValueError."""
     needed = rows_needed(batch)
     rows = round_up(needed) if rows is None else rows
     if rows < needed:
@@ -93,18 +89,10 @@ def expected_counts(
     token in turn from
         p(z_i = k | the other z) proportional to (alpha + n_dk without i) phi[k, w_i],
     and the counts are averaged over the sweeps after the burn-in. The first sweep finds no topics
-    and conditions on those that it has drawn.
+    and conditions on those that it has drawn. Rows of phi need not be normalised, tokens may be
+    traced, and the result does not depend on how many rows they fill.
 
-    Args:
-        key: of the uniform numbers; the result does not depend on how many rows there are.
-        batch: the documents, or their `Tokens`, which may be traced.
-        phi: the word probabilities of each topic; rows need not be normalised.
-        alpha: of the document weights' prior, positive.
-        sweeps: over each document.
-        burn_in: how many of them are left out of the average.
-
-    Raises:
-        ValueError: no sweep is left after the burn-in.
+    Raises: ValueError where no sweep is left after the burn-in.
     """
     if not 0 <= burn_in < sweeps:
         raise ValueError(

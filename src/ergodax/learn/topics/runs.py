@@ -27,8 +27,16 @@ from ergodax.learn.topics.evaluation import (
     split,
     word_probabilities,
 )
-from ergodax.learn.topics.stream import Division, batches, divide
-from ergodax.learn.topics.train import Settings, Snapshot, first_state, train, word_distributions
+from ergodax.learn.topics.train import (
+    Division,
+    Settings,
+    Snapshot,
+    batches,
+    divide,
+    first_state,
+    train,
+    word_distributions,
+)
 from ergodax.persist import checkpoint, disk
 
 COHERENCE = 10_000  # documents in which the topics' words are counted
@@ -59,18 +67,20 @@ class Part:
     state: State | None  # of the sampler; None before the first snapshot
 
 
+@dataclasses.dataclass(frozen=True)
 class Store:
     """A file for each run; without a folder nothing is kept.
 
-    Args:
+    Attributes:
         folder: made if it does not exist.
         facts: of the corpus and the options, which a stored run must share. Among them may be the
             corpus's "digest": a run that differs in nothing else is refused, not made again.
         resume: use what the folder has.
     """
 
-    def __init__(self, folder: Path | None, facts: Mapping[str, Any], resume: bool = True) -> None:
-        self.folder, self.facts, self.resume = folder, facts, resume
+    folder: Path | None
+    facts: Mapping[str, Any]
+    resume: bool = True
 
     def load(self, label: str, settings: Settings) -> Run | None:
         """The finished run of that label if it was of the same settings, else None.
@@ -81,7 +91,10 @@ class Store:
         path = self._path(label, ".npz")
         if path is None or not self.resume or not path.exists():
             return None
-        file = _finished(path)
+        try:
+            file = archive.read(path, ("of", "rows", "phi"))
+        except ValueError as error:
+            raise CheckpointError(f"{error} Or remove it, to make the run again.") from error
         if not self._is_of(str(file["of"]), settings, path):
             return None
         return Run(json.loads(str(file["rows"])), file["phi"])
@@ -239,7 +252,7 @@ class Bench:
     ) -> Run:
         """Judge each snapshot, after those of an interrupted run, and keep the run so far."""
         held, rows = self.completion, list(part.rows)
-        average = Averaged(held.counts, part.kept, len(rows))
+        average = Averaged(held.counts, list(part.kept), len(rows))
         phi = None if part.state is None else np.asarray(word_distributions(part.state.position))
         before = rows[-1]["seconds"] if rows else 0.0
         for snapshot in snapshots:
@@ -265,18 +278,6 @@ class Bench:
                 f"documents={self.documents} do not fill a batch of {settings.batch_size}."
             )
         return Run(rows, phi)
-
-
-def _finished(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a finished run's file.
-
-    Raises:
-        CheckpointError: it is damaged.
-    """
-    try:
-        return archive.read(path, ("of", "rows", "phi"))
-    except ValueError as error:
-        raise CheckpointError(f"{error} Or remove it, to make the run again.") from error
 
 
 def open_bench(

@@ -179,10 +179,7 @@ class PositiveSGRHMC(Stepper):
         Leimkuhler and Matthews, Molecular Dynamics, 2015, chapter 7, for the splitting.
     """
 
-    gradient: GradientEstimator  # an estimator of grad U
-    step_size: Schedule  # h, a schedule
-    friction: Schedule  # gamma, a schedule
-    temperature: Schedule  # 1
+    friction: Schedule  # gamma
 
     def begin(self, key: PRNGKeyArray, position: Array) -> tuple[dict[str, Array], PRNGKeyArray]:
         """Draw r ~ N(0, I)."""
@@ -250,10 +247,8 @@ def topic_sampler(
             metric = Metric(_diagonal, divergence=_ones)  # that of Patterson and Teh
             return Reflected(sgrld(gradient, step_size, metric))
         case "sgrhmc":
-            steps, rate = as_schedule(step_size, "step_size"), as_schedule(friction, "friction")
-            return Reflected(
-                PositiveSGRHMC(gradient, steps, rate, as_schedule(1.0, "temperature")), 0.25, 2.0
-            )
+            rate, one = as_schedule(friction, "friction"), as_schedule(1.0, "temperature")
+            return Reflected(PositiveSGRHMC(gradient, step_size, one, rate), 0.25, 2.0)
         case "sgld":
             return Reflected(sgld(gradient, step_size), 0.5**0.5, 0.5)
         case "sghmc":

@@ -151,11 +151,7 @@ def check_thermal_mass(value: Any) -> Float[Array, ""] | None:
 
 
 def friction_rate(friction: Any) -> Float[Array, ""] | Scheduled:
-    """The rate gamma as a number that is not negative, or as a schedule.
-
-    Raises:
-        TypeError: neither one number nor a function of the step.
-    """
+    """The rate gamma as a number that is not negative, or as a schedule. Raises: TypeError."""
     if callable(friction):
         return Scheduled(as_schedule(friction, "friction"))
     rate = as_operator(friction, "friction").factorise("friction")

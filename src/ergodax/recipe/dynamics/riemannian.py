@@ -141,11 +141,7 @@ def riemannian_hamiltonian(metric: Any, friction: Any = 0.0, temperature: float 
 
 
 def exact_metric(metric: Any) -> Metric:
-    """A metric that can be evaluated anywhere, as Riemannian HMC must.
-
-    Raises:
-        TypeError: a PotentialMetric, or not a function.
-    """
+    """A metric that can be evaluated anywhere, as Riemannian HMC must. Raises: TypeError."""
     found = as_metric(metric)
     if isinstance(found, PotentialMetric):
         raise TypeError(

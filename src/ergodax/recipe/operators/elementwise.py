@@ -90,11 +90,7 @@ class Symmetric(Operator):
 
 
 def check_positive(value: Array, name: str) -> None:
-    """Refuse an entry of a constant that is negative or not finite.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse an entry of a constant that is negative or not finite. Raises: ValueError."""
     if tree.is_traced(value):
         return
     if not np.all(np.asarray(value) >= 0):
