@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ergodax import tree
-from ergodax.checks import numbers, whole_number
+from ergodax.checks import LEAST, numbers, whole_number
 from ergodax.tree import Number
 
 Numbers = dict[str, Any]
@@ -62,7 +62,7 @@ def _checked(name: str, value: Any) -> Any:
         return value
     array = np.asarray(value, float)
     zero, below = name in MAY_BE_ZERO, 1.0 if name == "momentum" else np.inf
-    if not (((array >= 0) if zero else (array > 0)) & (array < below)).all():
+    if not (((array >= 0) if zero else (array >= LEAST)) & (array < below)).all():
         least = "zero or positive" if zero else "positive"
         raise ValueError(f"{name} must be {least} and below {below:g}, not {value!r}.")
     return value

@@ -79,6 +79,13 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
             return jnp.asarray(value, dtype)  # of a full type: a weak one would compile twice
         return Static(value)
 
+    try:
+        jax.tree.structure(position)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be a tree of arrays; the keys of each dict must be of one kind, so that "
+            "they can be sorted."
+        ) from error
     frozen = jax.tree_util.tree_map_with_path(leaf, position)
     if not jax.tree.leaves(frozen):
         raise ValueError(f"{name} holds no floating-point array, so there is nothing to sample.")
@@ -237,7 +244,7 @@ def _random_like(draw: Callable[..., Any], key: PRNGKeyArray, tree: PyTree) -> P
         kinds and all(kind is not None and jnp.issubdtype(kind, jnp.inexact) for kind in kinds)
     ):
         raise TypeError(f"tree must be a tree of floating-point arrays, not {kinds}.")
-    kind: Any = getattr(key, "dtype", None)
+    kind: Any = key.dtype if isinstance(key, jax.Array | np.ndarray) else None
     if not (kind == jnp.uint32 or jnp.issubdtype(kind, jax.dtypes.prng_key)):
         raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")
     if len(leaves) == 1:

@@ -102,8 +102,9 @@ class ControlVariate(AboutCentre):
     ) -> None:
         self.batching = checked_batching(posterior, batch_size, replace, batching)
         self.target, self.batch_size = posterior, int(batch_size)
-        if whole_number("order", order, at_least=0) not in (1, 2):
-            raise ValueError(f"order must be 1 or 2, not {order!r}.")
+        order = whole_number("order", order, at_least=0)
+        if order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2, not {order}.")
         centre = posterior.freeze(centre.position if isinstance(centre, Mode) else centre, "centre")
         if order == 2 and tree.size(centre) > LARGEST_HESSIAN:
             raise ValueError(

@@ -185,7 +185,7 @@ def euler_maruyama(
         )
     return EulerMaruyama(
         gradient,
-        step_size,
+        as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature", allow_zero=True),
         recipe,
         **flags,

@@ -279,9 +279,15 @@ def predict(
         targets: of these rows, to be scored; None where they are not known.
 
     Raises:
+        TypeError: positions that are not the posterior's.
         ValueError: targets that do not fit.
     """
     rows, targets = _checked(posterior, rows, targets)
+    if not isinstance(positions, dict) or "network" not in positions:
+        raise TypeError(
+            "positions must be as the posterior's: a dict with the key 'network', a leading axis "
+            "on every array. Of samples, take one chain: jax.tree.map(lambda x: x[0], positions)."
+        )
     return _together(_predict(posterior, tree.freeze(positions), rows, targets))
 
 

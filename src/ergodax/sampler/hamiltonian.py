@@ -24,6 +24,7 @@ from ergodax.integrator.hamiltonian import (
 from ergodax.kernel import State
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy, exact_metric
 from ergodax.recipe.operators import as_definite
+from ergodax.schedule import as_schedule
 from ergodax.target.base import AbstractTarget
 
 
@@ -83,7 +84,7 @@ def hmc(
     """
     return HamiltonianMonteCarlo(
         gradient=exact_gradient(gradient, "hmc", "ex.sghmc"),
-        step_size=step_size,
+        step_size=as_schedule(step_size, "step_size"),
         temperature=temperature,
         kinetic=ConstantMass(as_definite(mass, "mass")),
         num_leapfrog_steps=whole_number("num_leapfrog_steps", num_leapfrog_steps),
@@ -187,7 +188,7 @@ def rmhmc(
         tolerance = real_number("tolerance", tolerance, above=0.0, below=1.0, hint="Try 1e-6.")
     return RiemannianHamiltonianMonteCarlo(
         gradient=exact_gradient(gradient, "rmhmc", "ex.sgrhmc"),
-        step_size=step_size,
+        step_size=as_schedule(step_size, "step_size"),
         temperature=temperature,
         kinetic=RiemannianEnergy(exact_metric(metric)),
         num_leapfrog_steps=whole_number("num_leapfrog_steps", num_leapfrog_steps),
@@ -296,7 +297,7 @@ def split_hmc(
     return SplitHamiltonianMonteCarlo(
         slow=_target(slow, "slow"),
         fast=_target(fast, "fast"),
-        step_size=step_size,
+        step_size=as_schedule(step_size, "step_size"),
         temperature=temperature,
         kinetic=ConstantMass(as_definite(mass, "mass")),
         num_leapfrog_steps=whole_number("num_leapfrog_steps", num_leapfrog_steps),

@@ -183,7 +183,7 @@ def psgld(
         adaptation_steps = whole_number("adaptation_steps", adaptation_steps, hint=hint)
     return PreconditionedLangevin(
         gradient,
-        step_size,
+        as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature", allow_zero=True),
         real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
         real_number("damping", damping, above=0.0, hint="Try 1e-3."),
@@ -311,7 +311,7 @@ def sgfs(
     choice("structure", structure, STRUCTURES)
     return FisherScoring(
         gradient,
-        step_size,
+        as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
         _definite(preconditioner, structure),
         structure,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import flag, instance, whole_number
+from ergodax.checks import flag, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
@@ -413,9 +413,10 @@ def _checked_temperatures(temperatures: Any) -> list[float]:
 
 
 def _one_for_each(step_size: Any, count: int) -> list[Any]:
-    if callable(step_size) or np.ndim(step_size) == 0:
+    several = list | tuple | np.ndarray | jax.Array
+    if not isinstance(step_size, several) or (hasattr(step_size, "ndim") and step_size.ndim == 0):
         return [step_size] * count
-    sizes = list(instance("step_size", step_size, list | tuple | np.ndarray | jax.Array, "a list"))
+    sizes = list(step_size)
     if len(sizes) != count:
         raise ValueError(
             f"step_size has {len(sizes)} entries for {count} temperatures. Pass one for each, or "

@@ -350,7 +350,7 @@ def nogin(
     """
     return NoisyGradientIntegrator(
         gradient,
-        step_size,
+        as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature"),
         as_schedule(friction, "friction", allow_zero=True),
         as_definite(mass, "mass"),

@@ -319,10 +319,9 @@ def _check(make_kernel: Any, target: Any, num_draws: Any, budget: float, toleran
             f"target must be one of ergodax.targets, not {target!r}: its exact draws are needed."
         )
     whole_number("num_draws", num_draws, at_least=100, hint="Try 2**18.")
-    if not 0.0 < budget < 1.0:
+    if not 0.0 < real_number("budget", budget) < 1.0:
         raise ValueError(f"budget must be a probability between 0 and 1, not {budget}. Try 1e-6.")
-    if not tolerance > 0.0:
-        raise ValueError(f"tolerance must be positive, not {tolerance}. Try 0.1.")
+    real_number("tolerance", tolerance, above=0.0, hint="Try 0.1.")
 
 
 def _shortest_time(trial: Callable[[float], Trial], key: PRNGKeyArray, temperature: float) -> float:
