@@ -82,7 +82,6 @@ def _call(source: Path, options: list[str], log: Path) -> tuple[int, float]:
     if child == 0:
         status = 70
         try:
-            os.setsid()
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for number in (1, 2):
@@ -100,7 +99,7 @@ def _call(source: Path, options: list[str], log: Path) -> tuple[int, float]:
     try:
         _, ended = os.waitpid(child, 0)
     except BaseException:
-        os.killpg(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
         raise
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
