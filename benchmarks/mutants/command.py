@@ -90,7 +90,8 @@ def _chosen(mutants: list[mutant.Mutant], only: str, first: int | None) -> list[
     """Of this module or file, and of each module at most so many."""
     taken: dict[str, int] = {}
     chosen = []
-    for one in mutants:
+    # Those made by hand first, then in an order that has nothing to do with the files'.
+    for one in sorted(mutants, key=lambda m: (m.operator != "ByHand", m.name.rpartition("@")[2])):
         module = files()[one.file][0]
         if only not in ("", module) and only not in one.name:
             continue

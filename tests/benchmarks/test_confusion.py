@@ -2,11 +2,11 @@
 
 import pytest
 
-from benchmarks.confusion import command, equations, recipes
+from benchmarks.confusion import command, equations, kernels, recipes
 
 
 def test_the_bank_is_half_wrong_and_has_names_of_its_own():
-    cases = [*equations.cases(), *recipes.cases()]
+    cases = [*equations.cases(), *recipes.cases(), *kernels.cases()]
     names = [case.name for case in cases]
     assert len(cases) >= 60 and len(set(names)) == len(names)
     assert sum(case.right for case in cases) * 2 == len(cases)
