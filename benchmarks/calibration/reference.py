@@ -81,6 +81,8 @@ def importance(posterior: ex.Posterior, draws: np.ndarray) -> Answer:
     both = np.stack([one, -one])
     x = draws.mean(axis=0) + both @ root.T
     with jax.enable_x64(True):
+        double = jax.tree.map(lambda part: jnp.asarray(part, float), posterior.data)
+        posterior = eqx.tree_at(lambda p: p.data, posterior, double)
         potential = np.asarray(_potentials(posterior, jnp.asarray(x.reshape(-1, d))))
     proposal = -0.5 * (FREEDOM + d) * np.log1p((both**2).sum(axis=-1) / FREEDOM)
     log = -potential.reshape(2, PAIRS) - proposal

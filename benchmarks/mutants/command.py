@@ -56,16 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--again", action="store_true", help="those that survived, once more")
     parser.add_argument("--baseline", action="store_true", help="the tests, with nothing changed")
     parser.add_argument("--table", action="store_true", help="print what is known, run nothing")
-    parser.add_argument("--generate", type=int, metavar="N", help="add N of each module, and end")
+    parser.add_argument("--generate", type=int, metavar="N", help="add N of each module, drop stale")
     parser.add_argument("--seed", type=int, default=0, help="of --generate")
     parser.add_argument("--results", type=Path, default=Path("runs/mutants.jsonl"), metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     given = parser.parse_args(arguments)
     results, mutants = given.results.resolve(), mutant.read()
     if given.generate:
-        from benchmarks.mutants.generate import generated  # needs cosmic-ray
-
-        return mutant.write(mutants + generated(given.generate, given.seed, mutants))
+        try:
+            from benchmarks.mutants.generate import generated
+        except ModuleNotFoundError as missing:
+            parser.error(f"--generate needs Cosmic Ray ({missing}). Try pip install cosmic-ray.")
+        fitting = [one for one in mutants if one.fits()]
+        return mutant.write(fitting + generated(given.generate, given.seed, fitting))
     chosen = _chosen(mutants, given.only, given.first)
     if not given.table:
         results.parent.mkdir(parents=True, exist_ok=True)

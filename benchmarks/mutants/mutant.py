@@ -48,6 +48,15 @@ class Mutant:
         lines[places[self.which]] = self.new
         return "\n".join(lines)
 
+    def fits(self) -> bool:
+        """Whether the line is still there."""
+        path = ROOT / "src/ergodax" / self.file
+        try:
+            self.applied(path.read_text(encoding="utf-8"))
+        except (LookupError, FileNotFoundError):
+            return False
+        return True
+
     def __str__(self) -> str:
         return f"{self.name}\n    - {self.old.strip()}\n    + {self.new.strip()}"
 
