@@ -1,7 +1,7 @@
 """Six families of models whose parameters are drawn from their own prior.
 
-Every data set of a family has one shape and the same two functions, so that what is compiled for the
-first serves all. Positions are vectors; scales are their logarithms.
+Every data set of a family has one shape and the same two functions, so that what is compiled for
+the first serves all. Positions are vectors; scales are their logarithms.
 """
 
 import dataclasses
@@ -151,8 +151,7 @@ FAMILIES = {
         growth,
         times,
         lambda rng, w, x: (
-            np.exp(w[0]) * (1.0 - np.exp(-np.exp(w[1]) * x))
-            + NOISE * rng.standard_normal(len(x))
+            np.exp(w[0]) * (1.0 - np.exp(-np.exp(w[1]) * x)) + NOISE * rng.standard_normal(len(x))
         ),
     ),
 }

@@ -56,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--again", action="store_true", help="those that survived, once more")
     parser.add_argument("--baseline", action="store_true", help="the tests, with nothing changed")
     parser.add_argument("--table", action="store_true", help="print what is known, run nothing")
-    parser.add_argument("--generate", type=int, metavar="N", help="add N of each module, drop stale")
+    parser.add_argument(
+        "--generate", type=int, metavar="N", help="add N of each module, drop stale"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of --generate")
     parser.add_argument("--results", type=Path, default=Path("runs/mutants.jsonl"), metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")

@@ -91,7 +91,7 @@ DRIVER = {
     "progress.py": _named("progress max_seconds"),
     "run.py": _named("sample going_on resume one_writer"),
     "sample.py": _named("sample input resume"),
-    "samples.py": _named("storage summary"),
+    "samples.py": _named("storage summary phases"),
 }
 # The folder of each module below src/ergodax, and its files.
 MODULES = {

@@ -1,8 +1,8 @@
 """Mutants one after the other: applied to a copy of the package, tested in a process of its own.
 
-The server has imported the libraries, not the package; each call of pytest is a fork of it that imports
-the package from the copy. The checks of shapes in signatures are off, which takes a third of the time
-and may let a mutant survive that they would have noticed, never the reverse.
+The libraries are imported once, the package is not: each call of pytest is a fork that imports it
+from the copy. The checks of shapes in signatures are off, which saves a third of the time, and may
+let a mutant survive that they would have noticed, never the reverse.
 """
 
 import contextlib

@@ -38,6 +38,9 @@ def test_a_mutant_changes_the_line_it_means():
 
 def test_equivalent_ones_are_kept_with_their_reason(tmp_path):
     path = tmp_path / "mutants.jsonl"
-    both = [mutant.Mutant("b.py", "DropTerm", "x", "y", 1, "why"), mutant.Mutant("a.py", "", "x", "y")]
+    both = [
+        mutant.Mutant("b.py", "DropTerm", "x", "y", 1, "why"),
+        mutant.Mutant("a.py", "", "x", "y"),
+    ]
     mutant.write(both, path)
     assert mutant.read(path) == both[::-1]

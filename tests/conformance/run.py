@@ -6,7 +6,6 @@ take most of the suite's time, and test_compiled does it once for each kernel.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -40,7 +39,9 @@ class Drawing(ex.GradientEstimator):
 def drawing(kernel: Any) -> Any:
     """The kernel with every outermost estimator of a gradient in it so wrapped."""
     is_estimator = lambda x: isinstance(x, ex.GradientEstimator)  # noqa: E731
-    return jax.tree.map(lambda x: Drawing(x) if is_estimator(x) else x, kernel, is_leaf=is_estimator)
+    return jax.tree.map(
+        lambda x: Drawing(x) if is_estimator(x) else x, kernel, is_leaf=is_estimator
+    )
 
 
 def untyped(kernel: Any) -> Any:
