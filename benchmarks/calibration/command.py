@@ -1,8 +1,8 @@
 """Are the errors that infer reports the errors that it makes?
 
-Parameters are drawn from the prior, data from the model; `infer` sees the data. Over many data sets
-the ranks of the parameters among the draws are uniform, and the errors of means and sds, in units of
-those reported, have the spread 1. The references are exact, or by importance sampling.
+Parameters are drawn from the prior, data from the model; `infer` sees the data. Over many data
+sets the ranks of the parameters among the draws are uniform, and the errors of means and sds, in
+units of those reported, have the spread 1. The references are exact, or by importance sampling.
 """
 
 import argparse
