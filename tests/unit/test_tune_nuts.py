@@ -47,3 +47,23 @@ def test_trajectories_are_short_where_time_is(seconds, doublings, monkeypatch):
     tuned = tune_nuts(GAUSSIAN, coordinates, KEY, 2, deadline=Deadline.after(seconds))
     assert tuned.kernel.max_doublings == doublings
     assert np.isfinite(tuned.starts).all()
+
+
+def test_other_data_of_the_same_shape_need_no_program_for_the_starts():
+    traced = []
+
+    def log_likelihood(w, x):
+        traced.append(1)
+        return -0.5 * (x - w[0]) ** 2
+
+    def log_prior(w):
+        return -0.5 * w @ w
+
+    for seed in (1, 2):
+        rows = np.random.default_rng(seed).normal(size=(5,)).astype("f4")
+        posterior = ex.Posterior(log_prior, log_likelihood, rows)
+        _inside(posterior, jnp.zeros((2, 1)), jnp.ones((2, 1)))
+        assert len(traced) == 1 or seed == 1, "traced for the first alone"
+        first = len(traced)
+        assert first >= 1
+        traced[:] = [1]
