@@ -194,7 +194,7 @@ def test_other_variables_are_refused(key):
         with pytest.raises(ValueError, match=f"also has .*{name}.*Try ex.sgld"):
             exchange(sampler).init(key, jnp.ones(2))
     state = jax.eval_shape(exchange(ex.langevin).init, key, jnp.ones(2))
-    assert state.auxiliary["momentum"].shape == (2,)
+    assert "momentum" in state.auxiliary
 
 
 @pytest.mark.slow
