@@ -12,7 +12,6 @@ from benchmarks.calibration.families import Family
 
 DRAWS, BINS = 99, 10  # of the draws that the truth is ranked among; of the ranks
 MANY = 1.96  # standard errors of a bound that holds in 95 of 100
-WORDS = ("datasets", "converged", "chi2", "p", "sd_mean", "sd_sd", "coverage", "seconds")
 
 
 def one(family: Family, number: int, rows: int, max_seconds: float) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def figures(found: list[dict[str, Any]]) -> dict[str, float]:
     Returns:
         `p`: of the least uniform component's ranks, times the number of components; `chi2`: its
         statistic; `sd_mean`, `sd_sd`: root mean squares of the z-scores; `coverage`: of bounds that
-        are said to hold in 95 of 100.
+        are said to hold in 95 of 100, with its standard error `coverage_error`.
     """
     ranks = np.array([each["rank"] for each in found])
     edges = np.linspace(0, DRAWS + 1, BINS + 1)
@@ -65,7 +64,8 @@ def figures(found: list[dict[str, Any]]) -> dict[str, float]:
     chi2, p = stats.chisquare(counts, axis=1)
     worst = int(np.argmin(p))
     z = {what: np.array([each[f"z_{what}"] for each in found]) for what in ("mean", "sd")}
-    inside = [each[f"inside_{what}"] for each in found for what in ("mean", "sd")]
+    # Of each data set, whose bounds hold or fail together.
+    inside = [np.mean([each["inside_mean"], each["inside_sd"]]) for each in found]
     return {
         "datasets": len(found),
         "converged": float(np.mean([each["converged"] for each in found])),
@@ -74,5 +74,6 @@ def figures(found: list[dict[str, Any]]) -> dict[str, float]:
         "sd_mean": float(np.sqrt(np.mean(z["mean"] ** 2))),
         "sd_sd": float(np.sqrt(np.mean(z["sd"] ** 2))),
         "coverage": float(np.mean(inside)),
+        "coverage_error": float(np.std(inside) / np.sqrt(len(inside))),
         "seconds": float(np.median([each["seconds"] for each in found])),
     }

@@ -120,7 +120,8 @@ def _run(source: Path, chosen: list[mutant.Mutant], results: Path, again: bool) 
     before = known(results)
     for one in chosen:
         verdict = before.get(one.name, {}).get("verdict")
-        if verdict is not None and not (again and verdict == "survived"):
+        noticed = verdict != "survived" or bool(one.equivalent)
+        if verdict is not None and (noticed or not again):
             continue
         found = run.outcome(source, one)
         entry = {"name": one.name, **found._asdict(), "seconds": round(found.seconds, 1)}

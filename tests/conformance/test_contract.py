@@ -219,7 +219,8 @@ def test_the_checker_sees_the_key_of_a_batch_used_for_the_noise_too():
             noise = ex.normal_like(key, position)
             return eqx.tree_at(lambda e: e.gradient, estimate, noise), state
 
-    careless = eqx.tree_at(lambda k: k.gradient, kernel, Careless())
+    careless = Careless()  # pyright: ignore[reportCallIssue]
+    careless = eqx.tree_at(lambda k: k.gradient, kernel, careless)
     with jax.debug_key_reuse(True), pytest.raises(jax.errors.KeyReuseError):
         traced(careless, tree_positions()["vector"])
 

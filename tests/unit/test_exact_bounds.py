@@ -158,7 +158,7 @@ LOOKS = [(10, 1, 0.7, 0.1 / 8, 0.8429264), (20, 0, 0.35, 0.1 / 2, 0.3593199)]
 
 @pytest.mark.parametrize(("count", "look", "share", "delta", "value"), LOOKS)
 def test_the_distance_of_a_look_has_its_share_of_delta(count, look, share, delta, value, x64):
-    model, range_of_two = posterior(), lambda w, v: 2.0
+    model, range_of_two = posterior(), lambda w, v: jnp.asarray(2.0)
     kernel = ex.exact.confidence(
         model, 0.1, range_of_two, delta=0.1, batch_size=10, inequality="hoeffding-serfling"
     )
