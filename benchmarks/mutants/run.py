@@ -125,7 +125,7 @@ def tested(source: Path, tests: tuple[str, ...]) -> Outcome:
         if status < 0 and seconds > SECONDS - 5:
             return Outcome("too long", "", spent)
         if status:
-            failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+            failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", text, re.MULTILINE)
             return Outcome("killed", failed[0] if failed else "the import", spent)
     return Outcome("survived", "", spent)
 
