@@ -8,6 +8,8 @@ BENCHMARKS = {
     "steps": ("steps", "microseconds a step, compared with hand-written loops and BlackJAX"),
     "dynamics": ("dynamics.command", "order, law and cost of every sampler; passes to a bias"),
     "nuts": ("nuts.command", "infer against NUTS, by number of rows or on a table"),
+    "mutants": ("mutants.command", "do the tests notice a line that says something else?"),
+    "calibration": ("calibration.command", "are the errors that infer reports those it makes?"),
     "confusion": ("confusion.command", "right and wrong equations: which does verify accept?"),
     "strangers": ("strangers.command", "infer on posteriors of all kinds: is the verdict right?"),
     "numpyro": ("numpyro.command", "models as NumPyro's examples have them: NUTS's answer?"),

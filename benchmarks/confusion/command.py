@@ -1,4 +1,4 @@
-"""Which right and which wrong recipes and equations does `verify` accept, and in what time?"""
+"""Which right and which wrong recipes, equations and kernels does `verify` accept, and how fast?"""
 
 import argparse
 import time
@@ -7,14 +7,16 @@ from itertools import chain
 from pathlib import Path
 
 import ergodax as ex
-from benchmarks.confusion import equations, recipes
+from benchmarks.confusion import equations, kernels, recipes
 from benchmarks.report import Table
 
 SECONDS = 20.0  # the goal for each case
 
 
-def said(report: ex.verify.Report) -> str:
+def said(report: ex.verify.Report | kernels.Judged) -> str:
     """What the report gives as the fault, in short."""
+    if isinstance(report, kernels.Judged):
+        return report.fault
     if report.ok:
         return ""
     if report.hidden:
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = Table("Every case", ("case", "verdict", "seconds", "fault that is named"))
     counts = {(right, ok): 0 for right in (True, False) for ok in (True, False)}
     slowest, named = 0.0, 0
-    for case in chain(equations.cases(), recipes.cases()):
+    for case in chain(equations.cases(), recipes.cases(), kernels.cases()):
         if given.only not in case.name:
             continue
         begin = time.perf_counter()
@@ -61,5 +63,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"\n{found.text()}")
     if given.markdown:
         text = "\n\n".join(part.markdown() for part in (found, table))
-        title = "# Right and wrong recipes and equations, as `verify` judges them"
+        title = "# Right and wrong recipes, equations and kernels, as `verify` judges them"
         given.markdown.write_text(f"{title}\n\n{text}\n", encoding="utf-8")

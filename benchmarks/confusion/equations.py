@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
     name: str
     right: bool
-    verify: Callable[[], ex.verify.Report]
+    verify: Callable[[], Any]  # a report, or what has `ok` and is told by `command.said`
 
 
 class Dynamics(NamedTuple):

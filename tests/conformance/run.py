@@ -1,4 +1,4 @@
-"""Two steps of a kernel without the driver.
+"""Two steps of a kernel without the driver, and estimators whose use of a key is seen.
 
 They are run operation by operation: compiling a program for each kernel and tree would
 take most of the suite's time, and test_compiled does it once for each kernel.
@@ -9,10 +9,44 @@ from typing import Any
 import jax
 import numpy as np
 
+import ergodax as ex
 
-def untyped(kernel: Any) -> Any:
-    """A kernel to be called in every way: a type checker sees only its class's own methods."""
-    return kernel
+
+class Drawing(ex.GradientEstimator):
+    """An estimator that splits its key, so that JAX's checker sees it used.
+
+    It does not see `Permutation` read a key, and exact gradients use none.
+    """
+
+    inner: ex.GradientEstimator
+
+    @property
+    def target(self) -> Any:
+        return self.inner.target
+
+    def init(self, key: Any, position: Any) -> Any:
+        return self.inner.init(jax.random.split(key)[0], position)
+
+    def estimate(self, key: Any, state: Any, position: Any) -> Any:
+        return self.inner.estimate(jax.random.split(key)[0], state, position)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # which a module under construction does not have yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def drawing(kernel: Any) -> Any:
+    """The kernel with every outermost estimator of a gradient in it so wrapped."""
+
+    def wrapped(x: Any) -> Any:
+        return Drawing(x) if is_estimator(x) else x  # pyright: ignore[reportCallIssue]
+
+    return jax.tree.map(wrapped, kernel, is_leaf=is_estimator)
+
+
+def is_estimator(x: Any) -> bool:
+    return isinstance(x, ex.GradientEstimator)
 
 
 def two_steps(kernel: Any, key: Any, position: Any) -> tuple[Any, Any, np.ndarray]:

@@ -17,7 +17,7 @@ import pytest
 import ergodax as ex
 from conformance.positions import START, minibatch, tree_positions
 from conformance.registry import KERNELS, H
-from conformance.run import numbers
+from conformance.run import Drawing, drawing, numbers
 from ergodax.integrator.hamiltonian import HamiltonianKernel
 from ergodax.integrator.stepper import Stepper
 
@@ -36,7 +36,8 @@ ONE_OF_EACH = {
     "sgld", "sgld, shuffled epochs", "sgld, control variate", "sgld, svrg", "sgld, saga",
     "sghmc, averaged scores", "sghmc, stratified", "sghmc, compensated", "langevin, BAOAB", "sgnht",
     "sms_ubu", "sa_sgld", "samadams", "barker", "lattice_random_walk", "scir",
-    "splitting, thermostat", "psgld", "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl", "hmc",
+    "splitting, thermostat", "psgld", "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl",
+    "ccadl, splitting", "hmc",
     "split hmc", "rmhmc", "recipe, dense diffusion", "cyclical, resampled", "replica exchange",
     "confidence", "austerity", "firefly", "tuna", "delayed acceptance, hmc", "accumulate",
 }  # fmt: skip
@@ -166,7 +167,7 @@ def test_any_tree_is_a_position_a_scan_takes_a_step_and_no_key_is_used_twice(nam
     for kind in ("tuple", "network", "constrained"):
         position = tree_positions()[kind]
         with jax.debug_key_reuse(True):
-            before, after, _ = traced(kernel, position)
+            before, after, _ = traced(drawing(kernel), position)
         frozen = ex.tree.freeze(position)
         assert of_types(after) == of_types(before), kind
         assert jax.tree.structure(after.position) == jax.tree.structure(frozen), kind
@@ -195,6 +196,33 @@ def test_the_positions_are_one_point():
     for kind, position in tree_positions().items():
         arrays = eqx.filter(position, eqx.is_array)
         np.testing.assert_array_equal(numbers(arrays), START.astype("f4"), err_msg=kind)
+
+
+def test_every_kernel_with_noisy_gradients_is_one_whose_estimator_is_seen_to_draw():
+    """Those without an estimator of gradients test by likelihoods, and draw rows themselves."""
+    without = {"confidence", "austerity", "firefly", "tuna", "delayed acceptance", "split hmc"}
+    for name, make in KERNELS.items():
+        leaves = jax.tree.leaves(drawing(make(H)), is_leaf=lambda x: isinstance(x, Drawing))
+        seen = any(isinstance(leaf, Drawing) for leaf in leaves)
+        assert seen or name.partition(",")[0] in without, name
+
+
+def test_the_checker_sees_the_key_of_a_batch_used_for_the_noise_too():
+    kernel = drawing(ex.msgld(ex.KnownCovariance(minibatch(), 2.0), H))
+
+    class Careless(ex.GradientEstimator):
+        target = kernel.gradient.target
+        init = staticmethod(kernel.gradient.init)
+
+        def estimate(self, key, state, position):
+            estimate, state = kernel.gradient.estimate(key, state, position)
+            noise = ex.normal_like(key, position)
+            return eqx.tree_at(lambda e: e.gradient, estimate, noise), state
+
+    careless = Careless()  # pyright: ignore[reportCallIssue]
+    careless = eqx.tree_at(lambda k: k.gradient, kernel, careless)
+    with jax.debug_key_reuse(True), pytest.raises(jax.errors.KeyReuseError):
+        traced(careless, tree_positions()["vector"])
 
 
 def test_the_checker_sees_a_key_used_twice():

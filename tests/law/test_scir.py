@@ -136,8 +136,9 @@ def test_a_batch_that_is_not_scaled_is_seen(key):
         assert_moments(theta[:, 0], 800.1, 800.1)
 
 
-def test_a_shape_below_zero_is_not_feasible(key):
-    kernel = ex.scir(ex.FullGradient(gamma(-2.0)), 0.1)
+@pytest.mark.parametrize("b", [-2.0, 0.0])
+def test_a_shape_that_is_not_positive_is_not_feasible(b, key):
+    kernel = ex.scir(ex.FullGradient(gamma(b)), 0.1)
     _, info = kernel.step(key, kernel.init(key, jnp.zeros(1)))
     assert info.feasible is not None and not bool(info.feasible) and bool(info.finite)
     assert "theta - g > 0" in kernel.infeasible

@@ -99,6 +99,11 @@ def test_an_axis_too_wide_loses_nothing_until_it_is_refused():
         transition_law(lambda z: z - z**3, one, 0.2, Axis(-5.0, 5.0, 400))
 
 
+def test_a_step_without_noise_is_refused():
+    with pytest.raises(ValueError, match="variance 0 .*A step without noise has no density"):
+        transition_law(lambda z: -z, lambda z: 0.0, 0.2, AXIS)
+
+
 FAULTS = {
     "sqrt(h) for h in the gradient noise": lambda h: lambda z: wavy(z) / h,
     "the standard deviation for the variance": lambda h: lambda z: jnp.sqrt(wavy(z)),

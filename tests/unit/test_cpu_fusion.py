@@ -116,6 +116,7 @@ def test_what_is_small():
     assert is_small(lambda x: twice(x, 1_000), X) and not is_small(lambda x: twice(x, 6_000), X)
     many = cpu_fusion.MOST_OPERATIONS + 1
     assert not is_small(lambda x: sum(jnp.sin(x) for _ in range(many)), X[0])
+    assert not is_small(jax.jit(lambda x: sum(jnp.sin(x) for _ in range(many))), X[0])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import ergodax as ex
 from ergodax.exact.confidence import INEQUALITIES, Drawn, serfling
 from ergodax.exact.logistic import tangent_parabola
-from ergodax.exact.sequential import TaylorProxy, look_times
+from ergodax.exact.sequential import Seen, TaylorProxy, look_times
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(30, 3))
@@ -144,3 +144,31 @@ def test_when_to_look():
     assert look_times(7, 7, 3.0).tolist() == [7]
     growing = look_times(10**6, 100, 1.5)
     assert (growing[1:] / growing[:-1] >= 1.5)[:-1].all() and growing[-1] == 10**6
+
+
+def seen(count, squares):
+    """So many rows of the 30, whose terms have the mean 0 and this sum of squares."""
+    zero = jnp.zeros(())
+    return Seen(jnp.asarray(count), zero, jnp.asarray(squares), zero, zero, jnp.zeros(2), zero)
+
+
+# By hand, of Hoeffding and Serfling's 2 sqrt(rho log(2 / d) / (2 t)): (t, look, rho, d, value).
+LOOKS = [(10, 1, 0.7, 0.1 / 8, 0.8429264), (20, 0, 0.35, 0.1 / 2, 0.3593199)]
+
+
+@pytest.mark.parametrize(("count", "look", "share", "delta", "value"), LOOKS)
+def test_the_distance_of_a_look_has_its_share_of_delta(count, look, share, delta, value, x64):
+    model, range_of_two = posterior(), lambda w, v: jnp.asarray(2.0)
+    kernel = ex.exact.confidence(
+        model, 0.1, range_of_two, delta=0.1, batch_size=10, inequality="hoeffding-serfling"
+    )
+    found = kernel.rule.distance(seen(count, 3.0), jnp.int32(look), jnp.asarray(2.0))
+    by_hand = 2.0 * np.sqrt(share * np.log(2.0 / delta) / (2.0 * count))
+    np.testing.assert_allclose([found, by_hand], value, rtol=1e-6)
+
+
+def test_the_distance_of_a_t_test(x64):
+    """10 of 30 rows, s^2 = 2: Student's upper 1 % of 9 degrees is 2.821438, the rest 20 / 29."""
+    kernel = ex.exact.austerity(posterior(), 0.1, epsilon=0.01, batch_size=10)
+    found = kernel.rule.distance(seen(10, 18.0), jnp.int32(0), None)
+    np.testing.assert_allclose(found, 2.821438 * np.sqrt(2.0 / 10 * 20 / 29), rtol=1e-6)

@@ -36,6 +36,7 @@ def test_law_of_the_noise(kind, key):
     fourth = np.outer(np.diag(expected), np.diag(expected)) + expected**2
     assert (np.abs(noise.T @ noise / REPEATS - expected) < 5 * np.sqrt(fourth / REPEATS)).all()
     np.testing.assert_allclose(estimates.potential, 2.5)
+    assert (estimates.evaluations == 1).all()
     claimed = one(key).covariance
     assert claimed is not None
     columns = np.stack([claimed.mv(jnp.asarray(e, "float32")) for e in np.eye(2)], axis=1)

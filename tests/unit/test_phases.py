@@ -88,6 +88,8 @@ def test_the_sampling_stage_alone():
     np.testing.assert_array_equal(kept.position["a"], [[1, 2, 4], [6, 7, 9]])
     assert kept.position["f"] is jnp.tanh
     assert kept.info.sampling.all() and kept.num_draws == 3
+    with pytest.raises(ValueError, match="count must be at least 0"):
+        kept.without(-1)
 
 
 def test_the_mask_is_that_of_all_chains():

@@ -193,6 +193,8 @@ def test_other_variables_are_refused(key):
     for sampler, name in ((ex.sgnht, "thermostat"), (ex.psgld, "second_moment")):
         with pytest.raises(ValueError, match=f"also has .*{name}.*Try ex.sgld"):
             exchange(sampler).init(key, jnp.ones(2))
+    state = jax.eval_shape(exchange(ex.langevin).init, key, jnp.ones(2))
+    assert "momentum" in state.auxiliary
 
 
 @pytest.mark.slow

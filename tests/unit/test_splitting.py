@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.integrator import flows
 from ergodax.integrator.splitting import parse
 
 
@@ -82,3 +83,15 @@ def test_letters_against_their_formulas(x64):
     r = r - 0.05 * 4 * x**3
     np.testing.assert_allclose(state.position, x, rtol=1e-12)
     np.testing.assert_allclose(state.auxiliary["momentum"], r, rtol=1e-12)
+
+
+@pytest.mark.parametrize("zeta", [0.0, 1e-4, 9e-4, -9e-4, 1.1e-3, -0.5, 2.0])
+def test_the_noise_of_a_thermostat_has_its_variance_at_any_friction(zeta, key, x64):
+    """A T (1 - e^(-2 zeta t)) / zeta, which is 2 A T t where zeta is 0; t = 0.1."""
+    momentum, t = jnp.zeros(3), 0.1
+    kicked = flows.thermostatted_noise(
+        key, momentum, jnp.asarray(zeta), ex.Scalar(2.0), 1.5, 0.5, t
+    )
+    variance = 1.5 * 0.5 * (-np.expm1(-2.0 * zeta * t) / zeta if zeta else 2.0 * t)
+    noise = np.sqrt(2.0) * ex.normal_like(key, momentum)
+    np.testing.assert_allclose(kicked, np.sqrt(variance) * noise, rtol=1e-8)

@@ -161,6 +161,16 @@ def test_the_wrong_law_is_seen(fault):
     assert found.p_value < 0.002 and found.squared > 3.0 * found.error > 0.0
 
 
+@pytest.mark.parametrize("statistic", ["u", "v"])
+def test_the_error_is_the_spread_over_runs(statistic):
+    """Of 60 runs the spread is known to 9 %: four times that is 36 %."""
+    rng = np.random.default_rng(0)
+    runs = [rng.normal(size=(2, 50, 2)) + 1.0 for _ in range(60)]
+    found = [ksd(x, x, statistic=statistic) for x in runs]
+    spread = np.std([each.squared for each in found], ddof=1)
+    assert np.median([each.error for each in found]) == pytest.approx(spread, rel=0.36)
+
+
 def test_draws_are_thinned_evenly():
     x = np.arange(24.0).reshape(2, 12, 1)
     found = ksd(x, x, num_draws=8)

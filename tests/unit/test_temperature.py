@@ -37,6 +37,14 @@ def test_the_centre_of_half_a_chain_is_the_mean_of_its_other_half():
     assert temperature(x, TARGET)["configurational"].mean == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_band_is_of_both_sides_and_shared_by_all_parts():
+    """Of 8,000 independent draws: the normal quantiles, of 5 % and of 5 % in 3 parts."""
+    one = temperature(draws(), TARGET, level=0.95)["configurational"]
+    assert one.margin / one.error == pytest.approx(1.95996, rel=2e-3)
+    three = temperature(draws(), TARGET, level=0.95, by="component")["configurational"]
+    assert three.margin / three.error == pytest.approx(2.39398, rel=2e-3)
+
+
 @pytest.mark.parametrize("by", ["total", "leaf", "component"])
 def test_exact_draws_have_the_temperature_and_hotter_ones_have_not(by):
     good = temperature(draws(), TARGET, by=by)

@@ -8,7 +8,7 @@ import pytest
 import ergodax as ex
 from ergodax.tune import Coordinates
 from ergodax.tune.budget import Deadline
-from ergodax.tune.nuts import FEWEST_DOUBLINGS, MOST_DOUBLINGS, Nuts, tune_nuts, warm_up
+from ergodax.tune.nuts import FEWEST_DOUBLINGS, MOST_DOUBLINGS, Nuts, _inside, tune_nuts, warm_up
 
 KEY = jax.random.key(5)
 GAUSSIAN = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
@@ -47,3 +47,21 @@ def test_trajectories_are_short_where_time_is(seconds, doublings, monkeypatch):
     tuned = tune_nuts(GAUSSIAN, coordinates, KEY, 2, deadline=Deadline.after(seconds))
     assert tuned.kernel.max_doublings == doublings
     assert np.isfinite(tuned.starts).all()
+
+
+def test_other_data_of_the_same_shape_need_no_program_for_the_starts():
+    traced, counts = [], []
+
+    def log_likelihood(w, x):
+        traced.append(1)
+        return -0.5 * (x - w[0]) ** 2
+
+    def log_prior(w):
+        return -0.5 * w @ w
+
+    for seed in (1, 2):
+        rows = np.random.default_rng(seed).normal(size=(5,)).astype("f4")
+        posterior = ex.Posterior(log_prior, log_likelihood, rows)
+        _inside(posterior, jnp.zeros((2, 1)), jnp.ones((2, 1)))
+        counts.append(len(traced))
+    assert counts[1] == counts[0] > 0

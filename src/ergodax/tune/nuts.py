@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.driver.compile import compiled_at
@@ -162,14 +162,19 @@ def tune_nuts(
     return tuned
 
 
+@compiled_at
+def _are_finite(target: AbstractTarget, points: Float[Array, "n d"]) -> Bool[Array, " n"]:
+    """Where potential and gradient are finite; data are arguments, so others need no program."""
+    return jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u)))(points)
+
+
 def _inside(
     target: AbstractTarget, centres: Float[Array, "chains d"], offsets: Float[Array, "chains d"]
 ) -> Float[Array, "chains d"]:
     """Centres + offsets, each offset halved until the potential and its gradient are finite."""
-    look = compiled_at(jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u))))
     middle, steps = np.asarray(centres), np.asarray(offsets)
     for _ in range(HALVINGS):
-        finite = np.asarray(look(jax.device_put(middle + steps)))
+        finite = np.asarray(_are_finite(target, jax.device_put(middle + steps)))
         if finite.all():
             break
         steps = np.where(finite[:, None], steps, 0.5 * steps)

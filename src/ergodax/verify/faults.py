@@ -57,10 +57,12 @@ def remedies(
     terms = list(_terms(gains, groups, suspect.curl))
     tried += _fitted(terms, residual, scale, t)
     if suspect.curl is not None and min(remedy.left for remedy in tried) > tolerance:
-        gains |= _gains(suspect, _block_fields(suspect, groups), points)
-        tried += _fitted(list(_block_terms(gains, groups)), residual, scale, t)
-        for name, fault, added in _transposed(gains, groups):
+        blocks = groups | _halves(suspect.names)
+        gains |= _gains(suspect, _block_fields(suspect, blocks), points)
+        # First, because a block over the wrong index may look like one entry that is missing.
+        for name, fault, added in _transposed(gains, blocks):
             tried.append(Remedy(name, fault, _left(residual + added, scale)))
+        tried += _fitted(list(_block_terms(gains, blocks)), residual, scale, t)
         if suspect.gamma is not None:
             added = (gains["div D"] + gains["div Q"] - gains["gamma"]).sum(axis=1)
             name, fault = "div(D + Q) in place of the Gamma given", "Gamma is wrong"
@@ -82,6 +84,16 @@ def _groups(names: list[str]) -> dict[str, list[int]]:
     if len(groups) == 1:
         groups = {name: [k] for k, name in enumerate(names)}
     return groups if len(groups) <= MOST_GROUPS else {}
+
+
+def _halves(names: list[str]) -> dict[str, list[int]]:
+    """The halves of a state that is one vector, such as positions and momenta in a row."""
+    half, odd = divmod(len(names), 2)
+    variables = {name.partition("[")[0] for name in names}
+    if odd or half < 2 or len(variables) > 1:
+        return {}
+    name = variables.pop()
+    return {f"{name}[:{half}]": [*range(half)], f"{name}[{half}:]": [*range(half, 2 * half)]}
 
 
 def _squares(groups: dict[str, list[int]]) -> list[tuple[str, str]]:

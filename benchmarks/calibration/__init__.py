@@ -1,0 +1,1 @@
+"""Simulation-based calibration of `infer`, and of the errors that it reports."""
