@@ -46,7 +46,8 @@ def drawing(kernel: Any) -> Any:
 
 
 def is_estimator(x: Any) -> bool:
-    return isinstance(x, ex.GradientEstimator)
+    """Whether it is one whose gradients are noisy; an exact one gets any key, and leaves it."""
+    return isinstance(x, ex.GradientEstimator) and not isinstance(x, ex.FullGradient)
 
 
 def two_steps(kernel: Any, key: Any, position: Any) -> tuple[Any, Any, np.ndarray]:
