@@ -205,11 +205,7 @@ def new_york(months: tuple[int, ...]) -> Model:
     table: Any = pd.read_csv(folder / "flights.csv.zip")
     table = table.dropna(subset=["arr_delay", "tailnum"])
     table = table[table["month"].isin(months)]
-    hour, distance = (table[name].to_numpy(float) for name in ("hour", "distance"))
-    columns = [hour, hour**2, distance, *(table["origin"] == k for k in ("JFK", "LGA"))]
-    columns += [table["month"] == month for month in months[1:]]
-    x = np.column_stack([np.asarray(c, float) for c in columns])
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    x = np.column_stack([table["origin"].to_numpy() == k for k in ("JFK", "LGA")]).astype(float)
     codes = [np.unique(table[k], return_inverse=True)[1] for k in ("tailnum", "dest", "carrier")]
     return late_flights(*codes, (table["arr_delay"] > 15.0).to_numpy(), x)
 

@@ -9,13 +9,22 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ergodax import tree
 from ergodax.groups.marginal import TooCoarse
-from ergodax.groups.posterior import GroupedPosterior
-from ergodax.groups.quadrature import account_of
+from ergodax.groups.posterior import ACCURACY, GroupedPosterior
+from ergodax.groups.quadrature import FINEST, account_of
+from ergodax.groups.whitened import Whitened
+from ergodax.target.posterior import Posterior
+from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import Decision, Inference
+from ergodax.tune.start import descent
+from ergodax.tune.whitening import unflattened
 
 LOOKED_AT = 4  # draws of the shared parameters, at which the quadrature is measured
 LEFT = 0.2  # of the time, that a second inference needs
+SEARCH = 0.15  # of the time, for the mode with the latents
+ITERATIONS = 200  # of that search
+STRICTER = 0.1  # times the accuracy that nodes must have at draws: at the mode, where all is best
 
 Infer = Callable[..., Inference]
 
@@ -42,32 +51,59 @@ def infer_groups(
     """
     began = time.perf_counter()
     try:
-        marginal = posterior.marginal(init)
+        place, marginal = _marginal(posterior, init, Deadline.after(SEARCH * max_seconds))
     except TooCoarse as error:
         left = _left(max_seconds, began)
         return _jointly(infer, posterior, init, str(error), max_seconds=left, **options)
     took = time.perf_counter() - began
-    result = infer(marginal, init, max_seconds=max(max_seconds - 2.0 * took, 0.0), **options)
-    if not result.converged:
-        return _told(result, posterior, "integrated out", str(account_of(marginal)))
+    search = isinstance(marginal.log_likelihood.centres, Whitened)
+    result = infer(marginal, place, max_seconds=max(max_seconds - 2.0 * took, 0.0), **options)
+    account = account_of(marginal)
+    if not result.converged or account.order == 1:
+        return _told(result, posterior, "integrated out", str(account))
     try:
-        better = posterior.marginal(init, *_some(result))
+        better = posterior.marginal(place, *_some(result), search=not search)
         found = account_of(better)
     except TooCoarse as error:
         better, why = None, f"at draws, {error}"
     else:
-        if found.order <= account_of(marginal).order:
+        if found.order <= account.order:
+            found = dataclasses.replace(found, order=account.order)
             return _told(result, posterior, "integrated out", str(found))
         why = f"draws need more nodes than the start: {found}"
     left = _left(max_seconds, began)
     if left < LEFT * max_seconds or options.get("checkpoint") is not None:
         result.account.faults.append(f"{why}; begin there, with more time and no checkpoint")
         result = dataclasses.replace(result, converged=False)
-        return _told(result, posterior, "integrated out", str(account_of(marginal)))
+        return _told(result, posterior, "integrated out", str(account))
     if better is None:
         return _jointly(infer, posterior, init, why, max_seconds=left, **options)
-    again = infer(better, init, max_seconds=left, **options)
+    again = infer(better, place, max_seconds=left, **options)
     return _told(again, posterior, "integrated out", why)
+
+
+def _marginal(
+    posterior: GroupedPosterior, init: PyTree, deadline: Deadline
+) -> tuple[PyTree, Posterior]:
+    """Where to begin, and the posterior without its latents.
+
+    Unless these are known in closed form, their modes are predicted from those at the mode of
+    Laplace's approximation: the joint density with every latent at its own. Where no rule is good
+    enough by that, they are searched for.
+
+    Raises:
+        TooCoarse: no rule is good enough.
+    """
+    if posterior.density.dimension not in FINEST or posterior.is_quadratic(init):
+        return init, posterior.marginal(init)
+    target = posterior.joint(init)
+    found = descent(target, tree.freeze(target.start), ITERATIONS, deadline=deadline)
+    values = target.constrain(unflattened(target.start, found.position))["shared"]
+    place = values if tree.known_finite(tree.freeze(values)) else init
+    try:
+        return place, posterior.marginal(place, accuracy=STRICTER * ACCURACY, search=False)
+    except TooCoarse:
+        return place, posterior.marginal(place)
 
 
 def _jointly(

@@ -32,6 +32,7 @@ LAST = 60  # with the step alone adapted
 WARM_UP = SETTLING + sum(WINDOWS) + LAST
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
+NORMAL = 0.75  # times d^(-1/4): a step from which coordinates are good; 1.24 on a normal law
 ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
@@ -216,7 +217,10 @@ def warm_up(
     chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
     chains.run(SETTLING, next(keys))
+    settled = chains.step >= NORMAL * coordinates.dimension**-0.25
     for window in WINDOWS:
+        if settled and len(starts) * window <= FEW_DRAWS * coordinates.dimension:
+            continue  # draws too few to tell of better coordinates, and these are good
         draws = chains.run(window, next(keys))
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)
