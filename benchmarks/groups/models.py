@@ -138,6 +138,81 @@ def logistic() -> Model:
     return Model(posterior, start, {"mean": -1.0, "slope": [0.8, -0.5], "sd": 0.7})
 
 
+def slopes(groups: int) -> Model:
+    """Normal, 20 rows and 5 correlated coefficients for each group."""
+    rng = np.random.default_rng(3)
+    sd, mean, noise = np.array([0.5, 0.3, 0.4, 0.2, 0.6]), np.linspace(-1.0, 1.0, 5), 0.8
+    group = np.repeat(np.arange(groups), 20)
+    factor = sd[:, None] * np.linalg.cholesky(0.7 * np.eye(5) + 0.3)
+    effects = mean + rng.standard_normal((groups, 5)) @ factor.T
+    x = np.column_stack([np.ones(len(group)), rng.standard_normal((len(group), 4))])
+    y = np.sum(x * effects[group], axis=1) + noise * rng.standard_normal(len(group))
+
+    def log_latent(b: Any, s: Any) -> Any:
+        factor = s["sd"][:, None] * s["correlation"]
+        z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
+        return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["mean"], 0.0, 5.0).sum() - s["sd"].sum() - s["noise"],
+        log_latent,
+        lambda s, b, row: norm.logpdf(row[1], row[0] @ b, s["noise"]),
+        (x, y),
+        group,
+        latent=jnp.zeros(5),
+        constraints={"sd": positive, "noise": positive, "correlation": ex.transform.correlation},
+    )
+    start = {"mean": np.zeros(5), "sd": np.ones(5), "noise": 1.0, "correlation": np.eye(5)}
+    return Model(posterior, start, {"mean": mean, "sd": sd, "noise": noise})
+
+
+@case("slopes", "simulated: 2 million rows in 100,000 groups, 5 correlated coefficients of each")
+def many_slopes() -> Model:
+    return slopes(100_000)
+
+
+@case("slopes-10000", "a tenth of these groups")
+def fewer_slopes() -> Model:
+    return slopes(10_000)
+
+
+@case("shops", "negative binomial: 60 shops, intercepts and slopes that are correlated")
+def shops() -> Model:
+    rng = np.random.default_rng(4)
+    shop, week = np.repeat(np.arange(60), 30), np.tile(np.linspace(-1.0, 1.0, 30), 60)
+    factor = np.array([[0.6, 0.0], [0.5 * 0.4, np.sqrt(0.75) * 0.4]])
+    b = np.array([1.5, 0.3]) + rng.standard_normal((60, 2)) @ factor.T
+    rate = np.exp(b[shop, 0] + b[shop, 1] * week) * rng.gamma(3.0, 1.0 / 3.0, size=len(shop))
+
+    def log_latent(b: Any, s: Any) -> Any:
+        factor = s["sd"][:, None] * s["correlation"]
+        z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
+        return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
+
+    def log_likelihood(s: Any, b: Any, row: Any) -> Any:
+        y, week = row
+        log, shape = b[0] + b[1] * week, s["shape"]
+        count = jax.scipy.special.gammaln(y + shape) - jax.scipy.special.gammaln(shape)
+        return (
+            count
+            + shape * jnp.log(shape)
+            + y * log
+            - (y + shape) * jnp.logaddexp(log, jnp.log(shape))
+        )
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["mean"], 0.0, 5.0).sum() - s["sd"].sum() - 0.1 * s["shape"],
+        log_latent,
+        log_likelihood,
+        (rng.poisson(rate).astype(float), week),
+        shop,
+        latent=jnp.zeros(2),
+        constraints={"sd": positive, "shape": positive, "correlation": ex.transform.correlation},
+    )
+    start = {"mean": np.zeros(2), "sd": np.ones(2), "shape": 1.0, "correlation": np.eye(2)}
+    return Model(posterior, start, {"mean": [1.5, 0.3], "sd": [0.6, 0.4], "shape": 3.0})
+
+
 def late_flights(plane: Any, destination: Any, carrier: Any, y: Any, x: Any) -> Model:
     """Logistic, crossed: planes are the groups; destinations and carriers are shared vectors."""
     others = int(destination.max()) + 1, int(carrier.max()) + 1

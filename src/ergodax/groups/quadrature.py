@@ -143,6 +143,18 @@ class LogMarginal(eqx.Module):
         return each(self.density, shared, block.rows, block.mask, centres)
 
 
+class AllGroups(eqx.Module):
+    """shared -> U of a marginal posterior: of all groups, as one target without data."""
+
+    marginal: Posterior
+
+    def __call__(self, shared: PyTree) -> Float[Array, ""]:
+        """U at shared parameters as the user has them, the Jacobians of constraints apart."""
+        each = self.marginal.log_likelihood(shared, self.marginal.data)
+        prior = jnp.asarray(self.marginal.log_prior(shared), each.dtype)
+        return -prior - jnp.sum(each)
+
+
 @dataclasses.dataclass(frozen=True)
 class Account:
     """How the latents are integrated out, and what was measured of it.

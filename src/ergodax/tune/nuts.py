@@ -179,8 +179,18 @@ def _inside(
 
 def warm_up_seconds(target: AbstractTarget, coordinates: Coordinates, num_chains: int) -> float:
     """How long a warm-up of NUTS mostly takes, its compilation apart."""
-    leapfrogs = TRAJECTORY * WARM_UP
+    leapfrogs = TRAJECTORY * steps_of_warm_up(coordinates.dimension, num_chains)
     return leapfrogs * num_chains * seconds_of_gradient(target, coordinates.centre)
+
+
+def steps_of_warm_up(dimension: int, num_chains: int) -> int:
+    """Those of a warm-up that begins in good coordinates."""
+    return SETTLING + sum(_telling(dimension, num_chains)) + LAST
+
+
+def _telling(dimension: int, num_chains: int) -> list[int]:
+    """The windows whose draws are enough to tell of better coordinates."""
+    return [window for window in WINDOWS if window * num_chains > FEW_DRAWS * dimension]
 
 
 class Warm(NamedTuple):
@@ -217,10 +227,10 @@ def warm_up(
     chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
     chains.run(SETTLING, next(keys))
-    settled = chains.step >= NORMAL * coordinates.dimension**-0.25
-    for window in WINDOWS:
-        if settled and len(starts) * window <= FEW_DRAWS * coordinates.dimension:
-            continue  # draws too few to tell of better coordinates, and these are good
+    good = chains.step >= NORMAL * coordinates.dimension**-0.25
+    windows = _telling(coordinates.dimension, len(starts)) if good else WINDOWS
+    steps = SETTLING + sum(windows) + LAST
+    for window in windows:
         draws = chains.run(window, next(keys))
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)
@@ -228,7 +238,7 @@ def warm_up(
     step = chains.step
     if acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
-    return Warm(chains.kernel(step), chains.coordinates, chains.ends, chains.taken / WARM_UP)
+    return Warm(chains.kernel(step), chains.coordinates, chains.ends, chains.taken / steps)
 
 
 class _Chains:
