@@ -116,6 +116,8 @@ def _marginal(
     if posterior.density.dimension not in FINEST or posterior.is_quadratic(init):
         return init, posterior.marginal(init)
     place = _mode(posterior, init, deadline)
+    if posterior.is_quadratic(place):  # latents of no variance: that is no place to begin
+        return init, posterior.marginal(init)
     try:
         return place, posterior.marginal(place, accuracy=STRICTER * ACCURACY, search=False)
     except TooCoarse:
