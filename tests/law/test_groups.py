@@ -450,6 +450,7 @@ def test_equal_rows_count_as_often_as_they_are_there():
     assert abs(wrong.potential({**wrong.start, "z": z}) - potentials[0]) > 1.0
 
 
+@pytest.mark.slow
 def test_predicted_modes_lead_to_the_same_integrals():
     posterior, shared = repeated(False)
     searched = posterior.marginal(shared, nodes=41)
