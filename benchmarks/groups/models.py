@@ -285,8 +285,9 @@ def new_york(months: tuple[int, ...]) -> Model:
     table = table.dropna(subset=["arr_delay", "tailnum"])
     table = table[table["month"].isin(months)]
     x = np.column_stack([table["origin"].to_numpy() == k for k in ("JFK", "LGA")]).astype(float)
-    codes = [np.unique(table[k], return_inverse=True)[1] for k in ("tailnum", "dest", "carrier")]
-    return late_flights(*codes, (table["arr_delay"] > 15.0).to_numpy(), x)
+    names = "tailnum", "dest", "carrier"
+    plane, destination, carrier = (np.unique(table[k], return_inverse=True)[1] for k in names)
+    return late_flights(plane, destination, carrier, (table["arr_delay"] > 15.0).to_numpy(), x)
 
 
 @case("flights-january", "New York, January 2013: planes x destinations x carriers")

@@ -182,6 +182,11 @@ class Account:
         )
 
 
+def log_marginal_of(marginal: Posterior) -> LogMarginal:
+    """The likelihood of a marginal posterior."""
+    return instance("marginal", marginal.log_likelihood, LogMarginal, "a LogMarginal")
+
+
 def account_of(marginal: Posterior) -> Account:
     """How the latents of a marginal posterior are integrated out."""
-    return instance("marginal", marginal.log_likelihood, LogMarginal, "a LogMarginal").account
+    return log_marginal_of(marginal).account

@@ -17,7 +17,7 @@ from ergodax import tree
 from ergodax.groups.joint import JointTarget
 from ergodax.groups.marginal import TooCoarse
 from ergodax.groups.posterior import ACCURACY, GroupedPosterior
-from ergodax.groups.quadrature import FINEST, AllGroups, account_of
+from ergodax.groups.quadrature import FINEST, AllGroups, account_of, log_marginal_of
 from ergodax.groups.whitened import Whitened
 from ergodax.target.base import AbstractTarget, Target
 from ergodax.target.constrained import unconstrained
@@ -72,7 +72,7 @@ def infer_groups(
         left = _left(max_seconds, began)
         return _jointly(infer, posterior, init, str(error), max_seconds=left, **options)
     took = time.perf_counter() - began
-    search = not isinstance(marginal.log_likelihood.centres, Whitened)
+    search = not isinstance(log_marginal_of(marginal).centres, Whitened)
     seconds, whole = max(max_seconds - took, 0.0), marginal
     if not search:
         whole = _whole(marginal, place, 0.0 if kept else seconds, options["num_chains"])
