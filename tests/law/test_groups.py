@@ -406,3 +406,87 @@ def test_arviz_leaves_rows_out(drawn):
     assert found.n_data_points == 73
     rows = posterior.log_likelihoods(moved, latents)
     assert found.elpd < np.log(np.exp(rows).mean(axis=(0, 1))).sum() < 0.0
+
+
+def repeated(extra):
+    """A logistic model whose rows are mostly the same; `extra` tells all of them apart."""
+    rng = np.random.default_rng(5)
+    groups = np.concatenate([np.arange(6), rng.integers(6, size=194)])
+    item, y = rng.integers(3, size=200).astype(np.int32), rng.integers(2, size=200).astype(float)
+    data = {"y": y, "item": item} | ({"unused": np.arange(200.0)} if extra else {})
+
+    def likelihood(s, b, row):
+        score = b + s["item"][row["item"]]
+        return row["y"] * score - jax.nn.softplus(score)
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["item"]).sum() + norm.logpdf(s["sd"]),
+        lambda b, s: norm.logpdf(b, 0.0, s["sd"]),
+        likelihood,
+        data,
+        groups,
+        constraints={"sd": ex.transform.positive},
+    )
+    return posterior, {"item": np.array([0.3, -0.4, 0.1]), "sd": 0.7}
+
+
+def test_equal_rows_count_as_often_as_they_are_there():
+    (counted, shared), (each, _) = repeated(False), repeated(True)
+    assert counted.layout.distinct <= 36 and counted.num_data == each.layout.distinct == 200
+    frozen = counted.freeze(shared)
+    values = [p.marginal(shared, nodes=9) for p in (counted, each)]
+    every = values[0].data
+    np.testing.assert_allclose(*(log_likelihoods(m, frozen, every) for m in values), rtol=1e-9)
+    joints = [p.joint(shared) for p in (counted, each)]
+    z = jnp.asarray(np.random.default_rng(0).normal(size=(6, 1)))
+    potentials = [j.potential({**j.start, "z": z}) for j in joints]
+    np.testing.assert_allclose(*potentials, rtol=1e-9)
+    draws = jax.tree.map(lambda a: np.broadcast_to(a, (1, 2, *np.shape(a))), shared)
+    latents = np.random.default_rng(1).normal(size=(1, 2, 6))
+    rows = [p.log_likelihoods(draws, latents) for p in (counted, each)]
+    np.testing.assert_allclose(*rows, rtol=1e-9)  # in the order of the user's rows
+    once = eqx.tree_at(lambda p: p.layout.times, counted, jnp.ones(counted.layout.distinct))
+    wrong = once.joint(shared)
+    assert abs(wrong.potential({**wrong.start, "z": z}) - potentials[0]) > 1.0
+
+
+@pytest.mark.slow
+def test_predicted_modes_lead_to_the_same_integrals():
+    posterior, shared = repeated(False)
+    searched = posterior.marginal(shared, nodes=41)
+    predicted = posterior.marginal(shared, nodes=15, search=False)
+    off = {"item": np.array([0.5, -0.1, 0.0]), "sd": 0.4}
+    for place in (shared, off):
+        frozen = searched.freeze(place)
+        exact = log_likelihoods(searched, frozen, searched.data)
+        found = log_likelihoods(predicted, frozen, searched.data)
+        np.testing.assert_allclose(found, exact, atol=1e-6)
+        exact, found = (gradients(m, frozen, searched.data) for m in (searched, predicted))
+        np.testing.assert_allclose(found["item"], exact["item"], atol=1e-5)
+        np.testing.assert_allclose(found["sd"].value, exact["sd"].value, atol=1e-5)
+    # To first order: what is left falls with the square of the distance.
+    whitened, errors = predicted.log_likelihood.centres, []
+    block = posterior.layout.block(jnp.arange(6, dtype=jnp.int32))
+    mode = jax.vmap(posterior.density.mode, in_axes=(None, 0, 0, None))
+    for step in (0.1, 0.05):
+        there = {"item": jnp.asarray(shared["item"]) + step, "sd": jnp.float64(0.7)}
+        exact = mode(there, block.rows, block.mask, jnp.zeros(1)).mean
+        errors.append(np.abs(whitened.laws(there).mean - exact).max())
+    assert 3.0 < errors[0] / errors[1] < 5.0
+
+
+def test_shared_parameters_of_unit_scale_are_the_same_joint():
+    posterior, shared = repeated(False)
+    joint = posterior.joint(shared)
+    root = jnp.asarray(np.linalg.cholesky(0.5 * np.eye(4) + 0.5) * 0.1)
+    centre = ex.tree.ravel(ex.tree.freeze(joint.start["shared"]))[0]
+    rounded = joint.rounded(centre, root)
+    rng = np.random.default_rng(0)
+    u, z = jnp.asarray(rng.normal(size=4)), jnp.asarray(rng.normal(size=(6, 1)))
+    unravel = ex.tree.ravel(ex.tree.freeze(joint.start["shared"]))[1]
+    position = {"shared": unravel(u), "z": z}
+    plain = {"shared": unravel(centre + root @ u), "z": z}
+    np.testing.assert_allclose(rounded.potential(position), joint.potential(plain), rtol=1e-10)
+    back = rounded.constrain.inverse(jax.tree.map(lambda x: x[None], rounded.constrain(position)))
+    for a, b in zip(jax.tree.leaves(back), jax.tree.leaves(position), strict=True):
+        np.testing.assert_allclose(a[0], b, rtol=1e-8)

@@ -110,3 +110,26 @@ def test_the_marginal_is_a_posterior_for_every_estimator(key):
 def test_latents_need_axes_of_chains_and_draws(key):
     with pytest.raises(ValueError, match="chains, draws"):
         posterior().latents({"mu": np.zeros(3), "tau": np.ones(3)}, key=key)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"accuracy": -1.0}, ValueError, "accuracy"),
+        ({"max_seconds": "a"}, TypeError, "max_seconds"),
+        ({"num_chains": 1}, ValueError, "num_chains"),
+        ({"checkpoint": "folder"}, TypeError, "checkpoint"),
+        ({"init": {"mu": 0.0, "tau": -1.0}}, ValueError, "tau"),
+    ],
+)
+def test_infer_of_groups_refuses_by_name(changes, error, message, key):
+    with pytest.raises(error, match=message):
+        ex.infer(posterior(), **({"init": START, "key": key, "progress": False} | changes))
+
+
+def test_latents_of_wrong_shape_are_refused(key):
+    draws = {"mu": np.zeros((2, 3)), "tau": np.ones((2, 3))}
+    with pytest.raises(ValueError, match=r"latents must have shape \(2, 3, 3\)"):
+        posterior().log_likelihoods(draws, np.zeros((2, 3, 4)))
+    with pytest.raises(TypeError, match="search"):
+        posterior().marginal(START, search=1)

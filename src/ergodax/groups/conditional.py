@@ -17,6 +17,9 @@ HARDER = 10.0  # the damping, after a step that led downwards
 UNROLLED = 6  # dimensions, up to which a Cholesky factor is written out
 
 
+Mask = Bool[Array, " rows"] | Float[Array, " rows"]  # of padded rows: how often each counts
+
+
 class Normal(NamedTuple):
     """A normal law of d numbers, about the mode of a density."""
 
@@ -62,13 +65,14 @@ class Conditional(eqx.Module):
         return values.astype(b.dtype)
 
     def likelihood(
-        self, shared: PyTree, b: Float[Array, " d"], rows: PyTree, mask: Bool[Array, " rows"]
+        self, shared: PyTree, b: Float[Array, " d"], rows: PyTree, mask: Mask
     ) -> Float[Array, ""]:
-        """The sum over the rows."""
-        return jnp.sum(jnp.where(mask, self.each_row(shared, b, rows), 0.0))
+        """The sum over the rows that the mask has, each as often as it says."""
+        each = mask.astype(b.dtype) * self.each_row(shared, b, rows)
+        return jnp.sum(jnp.where(mask.astype(bool), each, 0.0))
 
     def __call__(
-        self, shared: PyTree, b: Float[Array, " d"], rows: PyTree, mask: Bool[Array, " rows"]
+        self, shared: PyTree, b: Float[Array, " d"], rows: PyTree, mask: Mask
     ) -> Float[Array, ""]:
         """f(b)."""
         return self.prior(shared, b) + self.likelihood(shared, b, rows, mask)
@@ -77,7 +81,7 @@ class Conditional(eqx.Module):
         self,
         shared: PyTree,
         rows: PyTree,
-        mask: Bool[Array, " rows"],
+        mask: Mask,
         start: Float[Array, " d"],
     ) -> Normal:
         """The normal law with the mode of f and its curvature there; no gradient goes through.

@@ -34,7 +34,7 @@ from ergodax.groups.latents import FIRST, Draw, metropolis
 from ergodax.groups.layout import Block, Layout
 from ergodax.groups.marginal import is_quadratic
 from ergodax.groups.posterior import GroupedPosterior
-from ergodax.groups.quadrature import dtype_of
+from ergodax.groups.whitened import dtype_of
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 

@@ -1,96 +1,49 @@
-"""Shared parameters and latents together, in numbers that are about standard normal.
+"""Shared parameters and latents together, in numbers that are about standard normal."""
 
-    b_g = m_g + L_g z_g,   L_g L_g^T = (P + J_g)^-1,   m_g = L_g L_g^T (P m + h_g),
-
-with P and m the precision and mean of log_latent, functions of the shared parameters, and J_g and
-h_g, constants, those of the normal law that stands for what the rows of a group say of its latent
-at one place. With J = 0 this is the non-centred form; for J >> P, b is the rows' own estimate plus
-z of its errors, the centred form but for its scale. Where all is normal, z is N(0, I) given any
-shared parameters.
-
-Reference:
-    Papaspiliopoulos, Roberts and Sköld, A general framework for the parametrization of hierarchical
-    models, 2007.
-"""
-
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
-from ergodax.groups.conditional import Conditional, Normal, inverse_root, second_order, solved
-from ergodax.groups.layout import Block, Layout
-from ergodax.groups.marginal import ALIKE
-from ergodax.groups.quadrature import dtype_of
+from ergodax.groups.conditional import Conditional, Normal, solved
+from ergodax.groups.layout import Layout
+from ergodax.groups.whitened import Whitened, whitened_at
 from ergodax.target.base import AbstractTarget
 from ergodax.target.constrained import Constrain
 from ergodax.target.posterior import Posterior
 
-OFFSETS = (
-    -3.0,
-    -1.0,
-    1.0,
-    3.0,
-)  # of the latent, at which its prior's curvature is compared
-
-
-class Information(eqx.Module):
-    """What the rows of each group say of its latent at one place: J b and h of a normal law."""
-
-    precision: Float[Array, "groups d d"]  # J
-    slope: Float[Array, "groups d"]  # h = J b + gradient
-
-
-class Whitened(eqx.Module):
-    """The map from z to the latents, given the shared parameters.
-
-    Args:
-        density: of a group's latent.
-        information: of the rows of each group.
-        normal: whether log_latent is quadratic in b; where it is not, the map does not depend on
-            the shared parameters.
-    """
-
-    density: Conditional
-    information: Information
-    normal: bool = eqx.field(static=True)
-
-    def laws(self, shared: PyTree) -> Normal:
-        """m and L of each group, leading axis groups."""
-        dtype = dtype_of(shared)
-        precision = self.information.precision.astype(dtype)
-        slope = self.information.slope.astype(dtype)
-        if self.normal:
-            zero = jnp.zeros(self.density.dimension, dtype)
-            _, at_zero, bend = second_order(lambda b: self.density.prior(shared, b), zero)
-            precision, slope = precision + bend[None], slope + at_zero[None]
-        root = jax.vmap(inverse_root)(precision)
-        return Normal(jax.vmap(lambda r, h: r @ (r.T @ h))(root, slope), root)
-
-    def __call__(self, shared: PyTree, z: Float[Array, "groups d"]) -> Float[Array, "groups d"]:
-        """b of all groups."""
-        return jax.vmap(Normal.at)(self.laws(shared), z)
-
 
 class WithLatents(eqx.Module):
-    """From unconstrained numbers and z to shared parameters and latents as the user has them."""
+    """From unconstrained numbers and z to shared parameters and latents as the user has them.
+
+    Args:
+        whitened: the map to the latents.
+        structure: of the shared parameters as samplers hold them.
+        shape: of a latent.
+        rounding: c and R, where a position has u, and the unconstrained numbers are c + R u.
+    """
 
     whitened: Whitened
-    structure: Any = eqx.field(static=True)  # of the shared parameters as samplers hold them
+    structure: Any = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
+    rounding: tuple[Float[Array, " p"], Float[Array, "p p"]] | None = None
 
     def held(self, numbers: PyTree) -> PyTree:
         """The shared parameters as samplers hold them."""
-        return self.structure.unflatten(jax.tree.leaves(tree.freeze(numbers)))
+        flat, unravel = tree.ravel(tree.freeze(numbers))
+        if self.rounding is not None:
+            centre, root = (x.astype(flat.dtype) for x in self.rounding)
+            flat = centre + root @ flat
+        return self.structure.unflatten(jax.tree.leaves(unravel(flat)))
 
     def __call__(self, position: PyTree) -> PyTree:
         """One position."""
         shared = tree.thaw(self.held(position["shared"]))
-        b = self.whitened(shared, position["z"])
+        b = jax.vmap(Normal.at)(self.whitened.laws(shared), position["z"])
         return {"shared": shared, "latent": b.reshape(len(b), *self.shape)}
 
     def inverse(self, values: PyTree) -> PyTree:
@@ -99,13 +52,18 @@ class WithLatents(eqx.Module):
         b = jnp.asarray(values["latent"])
         b = b.reshape(*b.shape[: b.ndim - len(self.shape)], -1)
 
-        def one(numbers: PyTree, b: Array) -> Array:
-            laws = self.whitened.laws(tree.thaw(self.held(numbers)))
-            return jax.vmap(solved)(laws.root, b - laws.mean)
+        def one(numbers: PyTree, b: Array) -> PyTree:
+            flat, unravel = tree.ravel(tree.freeze(numbers))
+            shared = tree.thaw(self.structure.unflatten(jax.tree.leaves(unravel(flat))))
+            laws = self.whitened.laws(shared)
+            if self.rounding is not None:
+                centre, root = (x.astype(flat.dtype) for x in self.rounding)
+                flat = jnp.linalg.solve(root, flat - centre)
+            return {"shared": unravel(flat), "z": jax.vmap(solved)(laws.root, b - laws.mean)}
 
         for _ in range(b.ndim - 2):
             one = jax.vmap(one)
-        return {"shared": tree.thaw(numbers), "z": one(numbers, b)}
+        return tree.thaw(one(numbers, b))
 
 
 class JointTarget(AbstractTarget):
@@ -114,6 +72,7 @@ class JointTarget(AbstractTarget):
     Attributes:
         outer: the prior of the shared parameters.
         layout: the rows.
+        group_of_row: of each distinct one.
         constrain: from a position to {"shared": ..., "latent": ...}, latents of shape
             (groups, ...).
         start: a position, with z = 0.
@@ -121,77 +80,45 @@ class JointTarget(AbstractTarget):
 
     outer: Posterior
     layout: Layout
+    group_of_row: Int[Array, " distinct"]
     constrain: WithLatents
     start: PyTree
     constraints: None = eqx.field(static=True, default=None)
 
     @property
     def evaluations(self) -> int:
-        """The number of rows."""
-        return self.layout.num_rows
+        """The number of rows, those that are the same counted once."""
+        return self.layout.distinct
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U, the Jacobians included."""
         held = self.constrain.held(position["shared"])
-        shared, whitened = tree.thaw(held), self.constrain.whitened
-        laws = whitened.laws(shared)
+        shared, density = tree.thaw(held), self.constrain.whitened.density
+        laws = self.constrain.whitened.laws(shared)
         b = jax.vmap(Normal.at)(laws, position["z"])
         total = self.outer.prior(held) + jnp.sum(jax.vmap(lambda law: law.log_root)(laws))
-        each = jax.vmap(whitened.density, in_axes=(None, 0, 0, 0))
-        for block in self.layout.blocks:
-            total += jnp.sum(each(shared, b[block.groups], block.rows, block.mask))
-        return -total
+        total += jnp.sum(jax.vmap(lambda b: density.prior(shared, b))(b))
+        # Not by blocks: a latent is copied to its rows, and rows need no padding.
+        one = jax.vmap(lambda b, row: density.log_likelihood(shared, density.latent_of(b), row))
+        each = one(b[self.group_of_row], self.layout.rows).astype(b.dtype)
+        if self.layout.times is not None:
+            each = self.layout.times.astype(b.dtype) * each
+        return -total - jnp.sum(each)
+
+    def rounded(self, centre: Float[Array, " p"], root: Float[Array, "p p"]) -> "JointTarget":
+        """The same with numbers u of the shared parameters, whose own are c + R u."""
+        constrain = dataclasses.replace(self.constrain, rounding=(centre, root))
+        zeros = jax.tree.map(jnp.zeros_like, self.start)
+        return dataclasses.replace(self, constrain=constrain, start=zeros)
 
 
 def joint_target(
     outer: Posterior, density: Conditional, layout: Layout, shared: PyTree
 ) -> JointTarget:
     """The joint posterior, whitened by what the rows say at `shared`, a position as held."""
-    values, numbers = tree.thaw(shared), tree.thaw(tree.bare(shared))
+    numbers, structure = tree.bare(shared), jax.tree.structure(shared)
     zeros = jnp.zeros((layout.num_groups, density.dimension), tree.result_dtype(shared))
-    normal = is_normal(density, values)
-    whitened = Whitened(density, _information(density, layout, values, zeros, normal), normal)
-    constrain = WithLatents(whitened, jax.tree.structure(shared), density.shape)
-    return JointTarget(outer, layout, constrain, {"shared": numbers, "z": zeros})
-
-
-@eqx.filter_jit
-def _information(
-    density: Conditional,
-    layout: Layout,
-    shared: PyTree,
-    starts: Float[Array, "groups d"],
-    normal: bool,
-) -> Information:
-    """At the mode of each group's latent; of the whole density where the prior is not normal."""
-
-    def of(rows: PyTree, mask: Array, start: Array) -> tuple[Array, Array]:
-        law = density.mode(shared, rows, mask, start)
-        if normal:
-            likelihood = lambda b: density.likelihood(shared, b, rows, mask)  # noqa: E731
-            _, slope, bend = second_order(likelihood, law.mean)
-            values, vectors = jnp.linalg.eigh(bend)
-            bend = vectors @ jnp.diag(jnp.maximum(values, 0.0)) @ vectors.T  # no less than none
-        else:
-            inverse = jnp.linalg.inv(law.root)
-            slope, bend = jnp.zeros_like(law.mean), inverse.T @ inverse
-        return bend, bend @ law.mean + slope
-
-    def block(part: Block) -> tuple[Array, Array]:
-        return jax.vmap(of)(part.rows, part.mask, starts[part.groups])
-
-    parts = [block(part) for part in layout.blocks]
-    joined = (jnp.concatenate(each)[layout.place] for each in zip(*parts, strict=True))
-    return Information(*joined)
-
-
-def is_normal(density: Conditional, shared: PyTree) -> bool:
-    """Whether log_latent has the same curvature everywhere, and a normal law's."""
-    d, dtype = density.dimension, dtype_of(shared)
-    places = np.concatenate([np.zeros((1, d)), *(x * np.eye(d) for x in OFFSETS), np.ones((1, d))])
-    bends = jax.vmap(lambda b: second_order(lambda b: density.prior(shared, b), b)[2])
-    found = np.asarray(bends(jnp.asarray(places, dtype)), np.float64)
-    if not np.isfinite(found).all():
-        return False
-    same = np.abs(found - found[0]).max() <= ALIKE * np.abs(found[0]).max()
-    return bool(same and np.linalg.eigvalsh(found[0]).min() > 0.0)
+    whitened = whitened_at(density, layout, tree.thaw(shared))
+    constrain = WithLatents(whitened, structure, density.shape)
+    groups = jnp.asarray(layout.group_of_row, jnp.int32)
+    return JointTarget(outer, layout, groups, constrain, {"shared": tree.thaw(numbers), "z": zeros})

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.groups.conditional import Conditional, Normal, solved
 from ergodax.groups.layout import Block, Layout
-from ergodax.groups.quadrature import dtype_of
+from ergodax.groups.whitened import dtype_of
 
 FREEDOM = 5.0  # of Student's t
 FIRST, LAST = 8, 512  # proposals

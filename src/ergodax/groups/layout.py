@@ -1,20 +1,26 @@
-"""Rows by groups: sorted, and in blocks of groups of similar sizes, padded to the largest."""
+"""Rows by groups: sorted, equal ones counted once, in blocks of groups of similar sizes.
+
+Rows of one group with the same numbers have the same likelihood, whatever it is. So where data are
+labels and counts, as in crossed factors, the distinct rows are all that is computed with.
+"""
 
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ergodax.checks import whole_number
 from ergodax.data.arrays import num_rows, take
 
-MOST_BLOCKS = 3  # each of which is compiled on its own
+MOST_BLOCKS = 5  # each of which is compiled on its own
 WORTH = 0.8  # the share of the padded rows that one more block must leave, to be worth that,
-SAVED = 2**15  # and how many of them it must save
+SAVED = 2**13  # and how many of them it must save
 HINT = "Try groups = np.unique(names, return_inverse=True)[1]."
 NAMED = 5  # groups without rows that an error names
+FEWER = 0.9  # the share of the rows that distinct ones must not exceed, to be worth their counts
 
 
 class Block(NamedTuple):
@@ -22,20 +28,21 @@ class Block(NamedTuple):
 
     groups: Int[Array, " m"]
     rows: PyTree  # leaves (m, n, ...)
-    mask: Bool[Array, "m n"]
+    mask: Bool[Array, "m n"] | Float[Array, "m n"]  # where rows were counted, how many are the same
 
 
 class Layout(eqx.Module):
-    """The rows of all groups.
+    """The distinct rows of all groups.
 
     Attributes:
-        rows: sorted by group, leading axis N.
+        rows: sorted by group, leading axis `distinct`.
+        times: how often each is in the data; None where each is there once.
         starts: where each group begins.
-        counts: its rows.
-        order: the user's number of each sorted row.
+        counts: its distinct rows.
+        order: of each row of the user, which of these it is.
         blocks: all groups, each in one of them.
         place: where a group stands when the blocks are joined.
-        most: the rows of the largest group.
+        most: the distinct rows of the largest group.
 
     Args:
         data: in the user's order.
@@ -44,6 +51,7 @@ class Layout(eqx.Module):
     """
 
     rows: PyTree
+    times: Float[Array, " distinct"] | None
     starts: Int[Array, " groups"]
     counts: Int[Array, " groups"]
     order: Int[Array, " rows"]
@@ -52,9 +60,15 @@ class Layout(eqx.Module):
     most: int = eqx.field(static=True)
 
     def __init__(self, data: PyTree, groups: Int[np.ndarray, " rows"], saved: int = SAVED) -> None:
-        order = np.argsort(groups, kind="stable").astype(np.int32)
-        counts = np.bincount(groups)
-        self.order, self.rows = jnp.asarray(order), take(data, jnp.asarray(order))
+        first, which = distinct_rows(data, groups)
+        if len(first) > FEWER * len(groups):
+            first, which = (np.arange(len(groups), dtype=np.int32),) * 2
+        order = np.argsort(groups[first], kind="stable").astype(np.int32)
+        counts = np.bincount(groups[first])
+        self.order = jnp.asarray(np.argsort(order)[which], jnp.int32)
+        self.rows = take(data, jnp.asarray(first[order]))
+        times = np.bincount(which)[order]
+        self.times = jnp.asarray(times, float) if len(first) < len(groups) else None
         self.starts = jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
         self.counts = jnp.asarray(counts, jnp.int32)
         self.most = int(counts.max())
@@ -71,6 +85,11 @@ class Layout(eqx.Module):
     @property
     def num_rows(self) -> int:
         """N."""
+        return self.order.shape[0]
+
+    @property
+    def distinct(self) -> int:
+        """Rows that are computed with."""
         return num_rows(self.rows)
 
     @property
@@ -80,19 +99,51 @@ class Layout(eqx.Module):
 
     @property
     def group_of_row(self) -> Int[np.ndarray, " rows"]:
-        """The group of each sorted row."""
+        """The group of each distinct row."""
         return np.repeat(np.arange(self.num_groups), np.asarray(self.counts))
 
     def block(self, groups: Int[Array, " m"], most: int | None = None) -> Block:
-        """These groups with all their rows; `most` is the largest number of rows among them."""
+        """These groups with all their rows; `most` is the largest number of them in a group."""
         within = jnp.arange(self.most if most is None else most, dtype=jnp.int32)
         starts, counts = self.starts[groups][:, None], self.counts[groups][:, None]
         mask = within[None] < counts
-        return Block(groups, take(self.rows, jnp.where(mask, starts + within[None], starts)), mask)
+        places = jnp.where(mask, starts + within[None], starts)
+        if self.times is not None:
+            mask = jnp.where(mask, self.times[places], 0.0)
+        return Block(groups, take(self.rows, places), mask)
+
+
+def distinct_rows(
+    data: PyTree, groups: Int[np.ndarray, " rows"]
+) -> tuple[Int[np.ndarray, " distinct"], Int[np.ndarray, " rows"]]:
+    """The first of rows that are the same, group included, and of each row which of them it is.
+
+    By a sum of their words with random factors, which is then looked at: rows of which some are
+    different by chance are taken as they are.
+
+    Example:
+        >>> distinct_rows((np.array([1.0, 2.0, 1.0, 1.0]),), np.array([0, 0, 0, 1]))[1].tolist()
+        [0, 1, 0, 2]
+    """
+    count, rng = len(groups), np.random.default_rng(0)
+    arrays = [np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(data)]
+    columns = [groups, *(column for array in arrays for column in array.T)]
+    total = np.zeros(count, np.uint64)
+    for column in columns:
+        words = np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}").astype(np.uint64)
+        factor = rng.integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        words = words * factor  # the upper half of a product by an odd number depends on all bits
+        total += (words ^ (words >> np.uint64(32))) * factor
+    _, first, which = np.unique(total, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # by where they are first
+    first, which = first[order].astype(np.int32), np.argsort(order)[which].astype(np.int32)
+    if not all((column == column[first][which]).all() for column in columns):
+        first = which = np.arange(count, dtype=np.int32)
+    return first, which
 
 
 def similar(counts: Int[np.ndarray, " groups"], saved: int = SAVED) -> list[Int[np.ndarray, " m"]]:
-    """Groups sorted by size and cut into at most three blocks, so that little padding is needed.
+    """Groups sorted by size and cut into at most five blocks, so that little padding is needed.
 
     Example:
         >>> [block.tolist() for block in similar(np.array([1, 50, 2, 1, 1]), saved=1)]

@@ -17,16 +17,15 @@ from ergodax.groups.quadrature import (
     ORDERS,
     Account,
     LogMarginal,
-    dtype_of,
     rule,
 )
+from ergodax.groups.whitened import ALIKE, Whitened, dtype_of, whitened_at
 from ergodax.target.posterior import Posterior
 
 CELLS = 5_000_000  # rows x nodes of the groups that are looked at, about
 FEWEST, MOST = 8, 512  # groups that are looked at
 FAR = 1.0, 2.0, 5.0  # sds from the mode, at which the curvature is compared with that there
 UNMEASURED = Account(0, 0.0, 0)
-ALIKE = 1e-4  # relative, of curvatures that are the same but for rounding
 
 
 class TooCoarse(ValueError):  # noqa: N818 (caught where there is something else to do)
@@ -119,6 +118,7 @@ def log_marginal(
     *,
     order: int | None,
     accuracy: float,
+    search: bool,
 ) -> LogMarginal:
     """The log-likelihood of groups without their latents, by a rule that is good enough.
 
@@ -129,6 +129,7 @@ def log_marginal(
         positions: frozen ones, at which errors are measured.
         order: nodes that the user wants; None to choose.
         accuracy: in posterior sds, of the effect on a mean.
+        search: whether modes are searched for at each place, or predicted from the first position.
 
     Raises:
         TooCoarse: no rule is good enough.
@@ -139,17 +140,20 @@ def log_marginal(
     change = np.inf if order is not None and order > 1 else bend_change(density, layout, shared)
     if change < ALIKE:
         return LogMarginal(density, layout, zeros, CLOSED_FORM, Account(1, 0.0, 0))
-    centres = modes(density, layout, shared[0], zeros)
-    centres = jnp.where(jnp.isfinite(centres), centres, 0.0)
-    if order is not None and order > 1:
-        return LogMarginal(density, layout, centres, rule(d, order), Account(order, 0.0, 0))
     if order == 1:
         raise TooCoarse(
             f"the joint density is not quadratic in the latent: its curvature changes by "
             f"{change:.1%} within {FAR[-1]:g} sds of the mode, and one node would be biased"
         )
-    if d not in FINEST:
+    if order is None and d not in FINEST:
         raise TooCoarse(f"latents of {d} numbers are too many for quadrature, and {_NOT}")
+    if search:
+        centres = modes(density, layout, shared[0], zeros)
+        centres = jnp.where(jnp.isfinite(centres), centres, 0.0)
+    else:
+        centres = whitened_at(density, layout, shared[0])
+    if order is not None:
+        return LogMarginal(density, layout, centres, rule(d, order), Account(order, 0.0, 0))
     return _measured(build, density, layout, centres, positions, accuracy)
 
 
@@ -160,7 +164,7 @@ def _measured(
     build: Callable[[LogMarginal], Posterior],
     density: Conditional,
     layout: Layout,
-    centres: Float[Array, "groups d"],
+    centres: Float[Array, "groups d"] | Whitened,
     positions: Sequence[PyTree],
     accuracy: float,
 ) -> LogMarginal:

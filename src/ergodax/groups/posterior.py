@@ -14,6 +14,7 @@ from ergodax import tree
 from ergodax.checks import (
     callable_function,
     file_path,
+    flag,
     numbers,
     real_number,
     whole_number,
@@ -167,7 +168,12 @@ class GroupedPosterior(eqx.Module):
         return Posterior(self.log_prior, likelihood, groups, **options)
 
     def marginal(
-        self, shared: PyTree, *others: PyTree, nodes: int | None = None, accuracy: float = ACCURACY
+        self,
+        shared: PyTree,
+        *others: PyTree,
+        nodes: int | None = None,
+        accuracy: float = ACCURACY,
+        search: bool = True,
     ) -> Posterior:
         """The posterior of the shared parameters alone, an `ex.Posterior` of groups for examples.
 
@@ -183,6 +189,9 @@ class GroupedPosterior(eqx.Module):
             *others: more of them, such as draws, at which the error is measured.
             nodes: of each number of a latent, for a rule of your own choice, unmeasured.
             accuracy: in posterior sds of the shared parameters.
+            search: whether the modes of latents are searched for by Newton's method wherever the
+                density is asked for. Without it they are predicted from those at `shared`, to first
+                order: that costs a fraction, and needs `shared` to be where the posterior is.
 
         Returns:
             A Posterior; its data are the numbers of the groups.
@@ -196,9 +205,19 @@ class GroupedPosterior(eqx.Module):
         real_number("accuracy", accuracy, above=0.0)
         positions = [self.freeze(each) for each in (shared, *others)]
         likelihood = log_marginal(
-            self._with, self.density, self.layout, positions, order=nodes, accuracy=accuracy
+            self._with,
+            self.density,
+            self.layout,
+            positions,
+            order=nodes,
+            accuracy=accuracy,
+            search=flag("search", search),
         )
         return self._with(likelihood)
+
+    def is_quadratic(self, shared: PyTree) -> bool:
+        """Whether the joint density is quadratic in the latent, as curvatures at `shared` tell."""
+        return is_quadratic(self.density, self.layout, [tree.thaw(self.freeze(shared))])
 
     def joint(self, shared: PyTree) -> JointTarget:
         """The posterior of shared parameters and latents, in numbers of about unit scale.

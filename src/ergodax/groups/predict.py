@@ -48,20 +48,18 @@ class EachRow(eqx.Module):
 
     density: Conditional
     layout: Layout
-    group_of_row: Int[Array, " rows"]
-    place: Int[Array, " rows"]  # of the user's row among the sorted ones
+    group_of_row: Int[Array, " distinct"]
 
     def __call__(self, shared: PyTree, latents: Array) -> Float[Array, " rows"]:
         """Of one draw."""
         values = tree.thaw(shared)
         of = lambda b, row: self.density.log_likelihood(values, b, row)  # noqa: E731
-        return jax.vmap(of)(latents[self.group_of_row], self.layout.rows)[self.place]
+        return jax.vmap(of)(latents[self.group_of_row], self.layout.rows)[self.layout.order]
 
 
 def each_row(density: Conditional, layout: Layout) -> EachRow:
     """The function of the log-likelihoods of all rows."""
-    place = jnp.asarray(np.argsort(np.asarray(layout.order)), jnp.int32)
-    return EachRow(density, layout, jnp.asarray(layout.group_of_row, jnp.int32), place)
+    return EachRow(density, layout, jnp.asarray(layout.group_of_row, jnp.int32))
 
 
 class Predicting(eqx.Module):

@@ -20,24 +20,26 @@ Reference:
 
 import dataclasses
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax.checks import instance
 from ergodax.groups.conditional import (
     Conditional,
+    Mask,
+    Normal,
     constant,
     inverse_root,
     quadratic_law,
     second_order,
 )
 from ergodax.groups.layout import Block, Layout
+from ergodax.groups.whitened import Whitened, dtype_of
 from ergodax.target.posterior import Posterior
 
 ORDERS = 3, 5, 7, 9, 13, 19, 27, 41  # nodes of a latent's number that are tried
@@ -55,11 +57,21 @@ class Rule(eqx.Module):
         density: Conditional,
         shared: PyTree,
         rows: PyTree,
-        mask: Bool[Array, " rows"],
-        centre: Float[Array, " d"],
+        mask: Mask,
+        centre: Float[Array, " d"] | Normal,
     ) -> Float[Array, ""]:
-        """log p(rows | shared) of a group; `centre` is where the search for the mode begins."""
+        """log p(rows | shared) of a group.
+
+        Args:
+            density: of a latent.
+            shared: as the user has them.
+            rows: of the group.
+            mask: which of them are there.
+            centre: where the search for the mode begins; or the normal law about which the nodes
+                are, where that is known without a search.
+        """
         if self.nodes is None or self.log_weights is None:
+            assert not isinstance(centre, Normal)
             there = constant(shared)
             near = quadratic_law(lambda b: density(there, b, rows, mask), centre).mean
             f = lambda b: density(shared, b, rows, mask)  # noqa: E731
@@ -73,10 +85,12 @@ class Rule(eqx.Module):
             square = jnp.sum(half * half)
             excess = jax.lax.stop_gradient(jnp.maximum(square - 1.0, 0.0))
             return value + 0.5 * (square - excess) + volume
-        normal = density.mode(shared, rows, mask, centre)
+        known = isinstance(centre, Normal)
+        normal = centre if known else density.mode(shared, rows, mask, centre)
+        normal, dtype = jax.lax.stop_gradient(normal), normal.mean.dtype
         at = lambda z: density(shared, normal.at(z), rows, mask)  # noqa: E731
-        values = jax.vmap(at)(self.nodes.astype(centre.dtype))
-        return normal.log_root + logsumexp(self.log_weights.astype(centre.dtype) + values)
+        values = jax.vmap(at)(self.nodes.astype(dtype))
+        return normal.log_root + logsumexp(self.log_weights.astype(dtype) + values)
 
 
 def rule(dimension: int, order: int, size: int | None = None) -> Rule:
@@ -100,14 +114,15 @@ class LogMarginal(eqx.Module):
     Attributes:
         density: of a group's latent.
         layout: the rows.
-        centres: where the search for each group's mode begins.
+        centres: where the search for each group's mode begins; or the map from shared parameters
+            to the normal law about which the nodes are.
         rule: how the latents are integrated out.
         account: how the rule was chosen.
     """
 
     density: Conditional
     layout: Layout
-    centres: Float[Array, "groups d"]
+    centres: Float[Array, "groups d"] | Whitened
     rule: Rule
     account: "Account" = eqx.field(static=True)
 
@@ -120,9 +135,24 @@ class LogMarginal(eqx.Module):
         return self._of_block(shared, layout.block(groups))
 
     def _of_block(self, shared: PyTree, block: Block) -> Float[Array, " m"]:
-        centres = self.centres[block.groups].astype(dtype_of(shared))
+        if isinstance(self.centres, Whitened):
+            centres = self.centres.laws(constant(shared), block.groups)
+        else:
+            centres = self.centres[block.groups].astype(dtype_of(shared))
         each = jax.vmap(self.rule.integral, in_axes=(None, None, 0, 0, 0))
         return each(self.density, shared, block.rows, block.mask, centres)
+
+
+class AllGroups(eqx.Module):
+    """shared -> U of a marginal posterior: of all groups, as one target without data."""
+
+    marginal: Posterior
+
+    def __call__(self, shared: PyTree) -> Float[Array, ""]:
+        """U at shared parameters as the user has them, the Jacobians of constraints apart."""
+        each = self.marginal.log_likelihood(shared, self.marginal.data)
+        prior = jnp.asarray(self.marginal.log_prior(shared), each.dtype)
+        return -prior - jnp.sum(each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,11 +182,11 @@ class Account:
         )
 
 
+def log_marginal_of(marginal: Posterior) -> LogMarginal:
+    """The likelihood of a marginal posterior."""
+    return instance("marginal", marginal.log_likelihood, LogMarginal, "a LogMarginal")
+
+
 def account_of(marginal: Posterior) -> Account:
     """How the latents of a marginal posterior are integrated out."""
-    return instance("marginal", marginal.log_likelihood, LogMarginal, "a LogMarginal").account
-
-
-def dtype_of(shared: PyTree) -> Any:
-    """The widest floating dtype among the leaves."""
-    return jnp.result_type(*(x for x in jax.tree.leaves(shared) if eqx.is_inexact_array(x)))
+    return log_marginal_of(marginal).account

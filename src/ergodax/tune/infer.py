@@ -17,7 +17,6 @@ from ergodax.checks import real_number, whole_number
 from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
 from ergodax.groups.posterior import GroupedPosterior
-from ergodax.groups.quadrature import LogMarginal
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
@@ -322,11 +321,9 @@ class _Inferring:
 
     def _nuts(self) -> Tuned:
         """NUTS on all rows, which no law but one of separate modes defeats, if there is time."""
-        examples = "no data"
-        if isinstance(self.target, Posterior):
-            kind = "groups" if isinstance(self.target.log_likelihood, LogMarginal) else "rows"
-            examples = f"{self.target.num_data} {kind}"
-        self.log.decide("sampler", "NUTS", f"{examples}, with full gradients")
+        target = self.target
+        examples = f"{target.num_data} rows, " if isinstance(target, Posterior) else ""
+        self.log.decide("sampler", "NUTS", f"{examples}with full gradients")
         return tune_nuts(
             self.target,
             self.start.coordinates,

@@ -32,6 +32,7 @@ LAST = 60  # with the step alone adapted
 WARM_UP = SETTLING + sum(WINDOWS) + LAST
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
+NORMAL = 0.75  # times d^(-1/4): a step from which coordinates are good; 1.24 on a normal law
 ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
@@ -183,8 +184,18 @@ def _inside(
 
 def warm_up_seconds(target: AbstractTarget, coordinates: Coordinates, num_chains: int) -> float:
     """How long a warm-up of NUTS mostly takes, its compilation apart."""
-    leapfrogs = TRAJECTORY * WARM_UP
+    leapfrogs = TRAJECTORY * steps_of_warm_up(coordinates.dimension, num_chains)
     return leapfrogs * num_chains * seconds_of_gradient(target, coordinates.centre)
+
+
+def steps_of_warm_up(dimension: int, num_chains: int) -> int:
+    """Those of a warm-up that begins in good coordinates."""
+    return SETTLING + sum(_telling(dimension, num_chains)) + LAST
+
+
+def _telling(dimension: int, num_chains: int) -> list[int]:
+    """The windows whose draws are enough to tell of better coordinates."""
+    return [window for window in WINDOWS if window * num_chains > FEW_DRAWS * dimension]
 
 
 class Warm(NamedTuple):
@@ -221,7 +232,10 @@ def warm_up(
     chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
     chains.run(SETTLING, next(keys))
-    for window in WINDOWS:
+    good = chains.step >= NORMAL * coordinates.dimension**-0.25
+    windows = _telling(coordinates.dimension, len(starts)) if good else WINDOWS
+    steps = SETTLING + sum(windows) + LAST
+    for window in windows:
         draws = chains.run(window, next(keys))
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)
@@ -229,7 +243,7 @@ def warm_up(
     step = chains.step
     if acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
-    return Warm(chains.kernel(step), chains.coordinates, chains.ends, chains.taken / WARM_UP)
+    return Warm(chains.kernel(step), chains.coordinates, chains.ends, chains.taken / steps)
 
 
 class _Chains:

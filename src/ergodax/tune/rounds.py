@@ -48,9 +48,10 @@ GRACE = 2.0  # seconds for the first draws where the time is up already
 # A step h is too long where h^2 times the curvature is so large, and so many times the usual one.
 UNSTABLE, NARROW = 2.0, 4.0
 LESS, SHORTENED = 0.25, 3  # times the step, at most so many times
+NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
 NECK = (
     "draws may be missing where the density narrows, as that of effects does where their variance "
-    "is small; try standardised effects in place of effects (non-centred)"
+    f"is small; try other parameters of the model{NON_CENTRED}"
 )
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
 APART, FALLS = 1.2, 0.5
@@ -295,8 +296,7 @@ class _Rounds:
             self.log.coarse = not self.log.faults
             self.faults.append(
                 f"{divergent:.1%} of the trajectories diverged, so draws are missing where the "
-                "density curves most; try other parameters of the model, such as standardised "
-                "effects in place of effects (non-centred)"
+                f"density curves most; try other parameters of the model{NON_CENTRED}"
             )
         if self._stay_apart():
             self.faults.append(self._apart())

@@ -6,6 +6,7 @@ Means and sds of the answer, whose error it says is below 0.05 sd, within 0.25 o
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.scipy.stats import norm
 
 import ergodax as ex
@@ -101,3 +102,19 @@ def test_draws_that_need_more_nodes_get_them(key):
     draw = jax.tree.map(lambda x: x[0, -1], result.samples.position)
     assert posterior.marginal(start, draw).log_likelihood.account.order > few
     assert "draws need more nodes" in result.account.decisions[0].why
+
+
+def test_an_inference_that_was_kept_is_returned_as_it_was(key, tmp_path):
+    y, group = rows()
+    counts = np.floor(np.exp(y)).astype(np.float32)
+    posterior = model(counts, group, lambda s, b, y: y * b - jnp.exp(b))
+    place, start = tmp_path / "kept", {"mu": 0.0, "rho": 0.0}
+    first = ex.infer(posterior, start, key=key, progress=False, checkpoint=ex.Checkpoint(place))
+    again = ex.Checkpoint(place, resume=True)
+    second = ex.infer(posterior, start, key=key, progress=False, checkpoint=again)
+    assert second.verdict() == first.verdict()
+    for name in start:
+        np.testing.assert_array_equal(first.samples.position[name], second.samples.position[name])
+    other = model(counts + 1.0, group, lambda s, b, y: y * b - jnp.exp(b))
+    with pytest.raises(ex.CheckpointError):
+        ex.infer(other, start, key=key, progress=False, checkpoint=again)
