@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import flag, instance, whole_number
@@ -26,6 +26,7 @@ from ergodax.data.batching import Batching, WithoutReplacement
 from ergodax.gradient.base import Estimate, GradientEstimator
 from ergodax.groups.conditional import (
     Conditional,
+    Mask,
     Normal,
     quadratic_law,
     solved,
@@ -200,7 +201,7 @@ class GroupMinibatch(GradientEstimator):
 
         return each
 
-    def _law(self, shared: PyTree, rows: PyTree, mask: Bool[Array, " n"]) -> Normal:
+    def _law(self, shared: PyTree, rows: PyTree, mask: Mask) -> Normal:
         """The normal law about the mode of a latent."""
         start = jnp.zeros(self.density.dimension, dtype_of(shared))
         if self.quadratic:
@@ -230,7 +231,7 @@ class GroupMinibatch(GradientEstimator):
         self,
         shared: PyTree,
         rows: PyTree,
-        mask: Bool[Array, " n"],
+        mask: Mask,
         mode: Float[Array, " d"],
         b: Float[Array, " d"],
     ) -> Still:
@@ -241,7 +242,7 @@ class GroupMinibatch(GradientEstimator):
         return Still(solved(law.root, b - law.mean), mode)
 
     def _log_joint(
-        self, shared: PyTree, rows: PyTree, mask: Bool[Array, " n"], still: Still
+        self, shared: PyTree, rows: PyTree, mask: Mask, still: Still
     ) -> Float[Array, ""]:
         """Of a group's rows and latent T(z), and log |T'|."""
         f = lambda b: self.density(shared, b, rows, mask)  # noqa: E731

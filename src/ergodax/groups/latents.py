@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.groups.conditional import Conditional, Normal, solved
+from ergodax.groups.conditional import Conditional, Mask, Normal, solved
 from ergodax.groups.layout import Block, Layout
 from ergodax.groups.whitened import dtype_of
 
@@ -116,7 +116,7 @@ class Draw(eqx.Module):
         return jax.vmap(one)(keys[block.groups], block.rows, block.mask)
 
     def one(
-        self, key: PRNGKeyArray, shared: PyTree, rows: PyTree, mask: Bool[Array, " n"], steps: Any
+        self, key: PRNGKeyArray, shared: PyTree, rows: PyTree, mask: Mask, steps: Any
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """Of one group; `off` is the total variation that is left."""
         density = self.density
