@@ -42,6 +42,7 @@ def __getattr__(name: str) -> Any:
         if error.name != "sklearn":
             raise
         raise ModuleNotFoundError(
-            f"ergodax.learn.{name} needs scikit-learn: pip install 'ergodax[learn]'.", name="sklearn"
+            f"ergodax.learn.{name} needs scikit-learn: pip install 'ergodax[learn]'.",
+            name="sklearn",
         ) from error
     return getattr(module, name)

@@ -43,8 +43,8 @@ class Regression(BaseEstimator):
     """A regression in scikit-learn's convention, sampled by `ex.infer`.
 
     Args:
-        formula: as of formulaic, `y ~ x + C(kind) + offset(log(time)) + (1 | plane)`; the last is an
-            intercept that varies between groups. X is then a data frame, and y may be left out.
+        formula: as of formulaic, `y ~ x + C(kind) + offset(log(time)) + (1 | plane)`; the last is
+            an intercept that varies between groups. X is then a data frame, and y may be left out.
         prior_scale: sd of the normal prior of each coefficient times its column's sd (and, of a
             number, over the target's sd), and of the intercept at the columns' means.
         fit_intercept: whether there is one; a formula says so itself.
@@ -53,10 +53,10 @@ class Regression(BaseEstimator):
         max_seconds: when to give up.
         random_state: of everything random, as in scikit-learn.
         checkpoint: an `ex.Checkpoint`, where the inference is kept on disk.
-        verbose: show progress bars, and the verdict at the end.
+        verbose: show progress bars, where standard error is a terminal.
     """
 
-    _family: ClassVar[Family]
+    family: ClassVar[Family]
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Regression(BaseEstimator):
         Args:
             X: an array or data frame of shape (rows, columns); text becomes indicators.
             y: the target, shape (rows,); with a formula it may be left out.
-            sample_weight: of each row's log-likelihood, shape (rows,): 2 is a row that stands twice.
+            sample_weight: of each row's log-likelihood, shape (rows,): 2 counts a row twice.
             offset: a term of the linear predictor whose coefficient is 1, shape (rows,).
 
         Returns:
@@ -112,9 +112,8 @@ class Regression(BaseEstimator):
         rows = self._rows(matrix, names, y, sample_weight, offset)
         intercept = self._design.intercept if self.formula is not None else self.fit_intercept
         self._varies = self._varying(rows, bool(intercept))
-        rows = dataclasses.replace(
-            rows, x=rows.x[:, self._varies], names=[n for n, v in zip(names, self._varies) if v]
-        )
+        left = list(np.asarray(names, object)[self._varies])
+        rows = dataclasses.replace(rows, x=rows.x[:, self._varies], names=left)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model = regression(rows, self._law(), float(self.prior_scale), bool(intercept))
         self._seed, self._names = seed, names
@@ -122,7 +121,7 @@ class Regression(BaseEstimator):
         return self
 
     def _law(self) -> Family:
-        return self._family
+        return self.family
 
     def _read(self, X: Any, y: Any) -> tuple[Matrix, list[str], np.ndarray]:
         """The rows to fit, the columns' names, and the target."""
@@ -140,7 +139,9 @@ class Regression(BaseEstimator):
             if y is None:
                 validate_data(self, X, y)  # says so in scikit-learn's words
             found = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
-            names = list(getattr(self, "feature_names_in_", [f"x{k}" for k in range(found.shape[1])]))
+            names = list(
+                getattr(self, "feature_names_in_", [f"x{k}" for k in range(found.shape[1])])
+            )
             check_finite("X", found, names)
             matrix, target = Matrix(found), y
         if target is None:
@@ -148,7 +149,7 @@ class Regression(BaseEstimator):
         target = column_or_1d(target, warn=True)
         if len(target) != len(matrix.x):
             raise ValueError(
-                f"X and y have inconsistent numbers of samples: {len(matrix.x)} and {len(target)} rows."
+                f"X and y have inconsistent numbers of samples, {len(matrix.x)} and {len(target)}."
             )
         if len(target) < 2:
             raise ValueError(f"n_samples={len(target)}: at least 2 rows are needed.")
@@ -205,7 +206,7 @@ class Regression(BaseEstimator):
         if not varies.all():
             names = [name for name, yes in zip(rows.names, varies, strict=True) if not yes]
             warnings.warn(
-                f"columns that are constant have no coefficient and are left out: {shown(names, 300)}.",
+                f"constant columns have no coefficient and are left out: {shown(names, 300)}.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -229,7 +230,7 @@ class Regression(BaseEstimator):
             position, latents = position["shared"], position["latent"]
         elif model.group:
             latents = model.posterior.latents(found.samples, key=key_latents)
-        self._model = dataclasses.replace(model, posterior=None)
+        self.model_ = model
         self._rows_ = rows
         shared = dataclasses.replace(found.samples, position=position)
         self.inference_ = in_units(dataclasses.replace(found, samples=shared), model, self.accuracy)
@@ -237,8 +238,6 @@ class Regression(BaseEstimator):
         self.converged_, self.verdict_ = self.inference_.converged, self._verdict(model)
         self.__dict__.pop("_tree", None)
         self._attributes(self.inference_.samples.position)
-        if self.verbose:
-            print(self.verdict_)
         if not self.converged_:
             warnings.warn(self.verdict_, NotConvergedWarning, stacklevel=3)
 
@@ -277,7 +276,8 @@ class Regression(BaseEstimator):
         check_is_fitted(self)
         table = self.inference_.table
         draws = np.concatenate(
-            [x.reshape(x.shape[0] * x.shape[1], -1) for _, x in sorted(self._draws().items())], axis=1
+            [x.reshape(x.shape[0] * x.shape[1], -1) for _, x in sorted(self._draws().items())],
+            axis=1,
         )
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         found = table[["mean", "sd"]].assign(**{"5%": low, "95%": high})
@@ -358,7 +358,7 @@ class Regression(BaseEstimator):
         if "_tree" not in self.__dict__:
             from ergodax.learn.tree import posterior_tree
 
-            self._tree = posterior_tree(self, self._rows_, self._model, self._latents)
+            self._tree = posterior_tree(self, self._rows_, self.model_, self._latents)
         return self._tree
 
 

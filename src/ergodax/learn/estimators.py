@@ -130,7 +130,7 @@ class LinearRegressor(_Regressor):
         True
     """
 
-    _family = families.LINEAR
+    family = families.LINEAR
 
     def _coded(self, y: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
         y, classes = super()._coded(y, kept)
@@ -151,7 +151,7 @@ class RobustRegressor(LinearRegressor):
         distributions, 2010.
     """
 
-    _family, _heavy = families.ROBUST, True
+    family, _heavy = families.ROBUST, True
 
 
 class PoissonRegressor(_Regressor):
@@ -160,7 +160,7 @@ class PoissonRegressor(_Regressor):
     Arguments are those of `Regression`; the intercept's prior is about the log of the mean.
     """
 
-    _family = families.POISSON
+    family = families.POISSON
 
     def _coded(self, y: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
         y, classes = super()._coded(y, kept)
@@ -185,7 +185,7 @@ class NegativeBinomialRegressor(PoissonRegressor):
         Simpson et al., Penalising model component complexity, 2017 (the prior).
     """
 
-    _family = families.NEGATIVE_BINOMIAL
+    family = families.NEGATIVE_BINOMIAL
 
 
 class LogisticClassifier(ClassifierMixin, Regression):
@@ -205,7 +205,7 @@ class LogisticClassifier(ClassifierMixin, Regression):
         (['yes'], (1, 2))
     """
 
-    _family = families.LOGISTIC
+    family = families.LOGISTIC
 
     def _law(self) -> Family:
         return families.MULTINOMIAL if len(self.classes_) > 2 else families.LOGISTIC
@@ -215,7 +215,7 @@ class LogisticClassifier(ClassifierMixin, Regression):
         self.classes_, codes = np.unique(y[kept], return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only, {shown(self.classes_[0])}: at least 2 are needed."
+                f"y has one class only, {shown(self.classes_.tolist()[0])}: at least 2 are needed."
             )
         if self.formula is not None and self._design.formula.group and len(self.classes_) > 2:
             raise ValueError(

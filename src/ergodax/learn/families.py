@@ -116,8 +116,9 @@ def _density_poisson(y: Any, eta: Any, shapes: Numbers) -> Any:
 
 SD_PRIOR = "the logarithm of the residual sd is N(0, {0:g}²), in sds of the target"
 LINEAR = Family(
-    "LINEAR", "linear regression", "the target, in its own units,", ("residual_sd",), _normal, _normal_prior,
-    SD_PRIOR, lambda s, scale: {"residual_sd": scale * np.exp(s[..., 0])}, None,
+    "LINEAR", "linear regression", "the target, in its own units,", ("residual_sd",),
+    _normal, _normal_prior, SD_PRIOR,
+    lambda s, scale: {"residual_sd": scale * np.exp(s[..., 0])}, None,
     lambda eta, s: stats.norm(eta, s["residual_sd"]),
     lambda y, eta, s: stats.norm.logpdf(y, eta, s["residual_sd"]),
 )  # fmt: skip
@@ -139,7 +140,8 @@ LOGISTIC = Family(
     lambda y, eta, s: special.log_expit((2.0 * y - 1.0) * eta),
 )  # fmt: skip
 MULTINOMIAL = Family(
-    "MULTINOMIAL", "multinomial logistic regression", "the log odds against the mean of all classes", (),
+    "MULTINOMIAL", "multinomial logistic regression",
+    "the log odds against the mean of all classes", (),
     _categorical, _no_prior, "", lambda s, scale: {}, np.log,
     lambda eta, s: None,
     lambda y, eta, s: np.take_along_axis(
@@ -151,8 +153,8 @@ POISSON = Family(
     lambda s, scale: {}, np.log, lambda eta, s: stats.poisson(np.exp(eta)), _density_poisson,
 )  # fmt: skip
 NEGATIVE_BINOMIAL = Family(
-    "NEGATIVE_BINOMIAL", "negative binomial regression", "the logarithm of the mean", ("dispersion",),
-    _negative_binomial, _dispersion_prior,
+    "NEGATIVE_BINOMIAL", "negative binomial regression", "the logarithm of the mean",
+    ("dispersion",), _negative_binomial, _dispersion_prior,
     "the variance is mu + a mu², and the root of the dispersion a is exponential with mean 1",
     lambda s, scale: {"dispersion": np.exp(2.0 * s[..., 0])}, np.log, _law_nb, _density_nb,
 )  # fmt: skip

@@ -87,7 +87,8 @@ class Model:
     units: Units  # undoes the standardisation
     title: str  # what is regressed on what
     meaning: tuple[str, ...]  # of the coefficients and of their prior, a sentence each
-    num_rows: int = 0  # of the table
+    num_rows: int  # of the table
+    prior_scale: float
     classes: tuple[str, ...] = ()  # of a multinomial model
     group: str = ""  # what groups are called
 
@@ -115,9 +116,14 @@ class Model:
         order = [*self.columns, *names[middle : middle + 1], *sorted(rest, key=_is_group)]
         return order
 
-    def prior_sds(self, scale: float) -> np.ndarray:
-        """Of the coefficients, in the user's units."""
-        return scale * self.units.target_scale / self.units.scale
+    def with_classes(self, names: tuple[str, ...]) -> "Model":
+        """The same where two classes have other names."""
+        if len(names) != 2:
+            return self
+        shown = tuple(legible(name) for name in names)
+        family, grouped = self.units.family, self.units.grouped
+        meaning = _meaning(family, shown, self.prior_scale, grouped)
+        return dataclasses.replace(self, title=title(family, shown), meaning=meaning)
 
 
 def _is_group(name: str) -> bool:
@@ -254,8 +260,8 @@ def regression(
     init = jnp.zeros(size + len(family.shapes) + grouped, jnp.float32)
     classes = tuple(legible(str(name)) for name in rows.classes)
     return Model(
-        posterior, init, rows.names, units, _title(family, classes),
-        _meaning(family, classes, prior_scale, grouped), len(z),
+        posterior, init, rows.names, units, title(family, classes),
+        _meaning(family, classes, prior_scale, grouped), len(z), float(prior_scale),
         classes if contrasts is not None else (), rows.group[0],
     )  # fmt: skip
 
@@ -320,7 +326,8 @@ def contrasts_of(classes: int) -> np.ndarray:
     return helmert(classes).T / np.sqrt(2.0)
 
 
-def _title(family: Family, classes: tuple[str, ...]) -> str:
+def title(family: Family, classes: tuple[str, ...]) -> str:
+    """What is regressed on what."""
     return f"{classes[1]} against {classes[0]}" if len(classes) == 2 else family.title
 
 
@@ -329,17 +336,18 @@ def _meaning(
 ) -> tuple[str, ...]:
     what = f"the log odds of {classes[1]}" if len(classes) == 2 else family.meaning
     where = "the mean of the target" if family.link is None else "that of the target's mean"
+    unit = "" if family.link else " in standard deviations of the target"
     prior = (
-        f"The prior is N(0, {scale:g}²){' in standard deviations of the target' * (not family.link)}"
-        " for each coefficient times its column's standard deviation, and for the intercept at the "
+        f"The prior is N(0, {scale:g}²){unit} for each coefficient "
+        "times its column's standard deviation, and for the intercept at the "
         f"columns' means, about {where}"
     )
     rest = [family.prior.format(scale)] if family.prior else []
     if grouped:
         rest.append(f"the sd of the groups' effects is half-normal with scale {scale:g}")
     sentence = (
-        f"A coefficient is the change of {what} with one unit of its column; the intercept is where "
-        "all columns are 0."
+        f"A coefficient is the change of {what} with one unit of its column; the intercept is "
+        "where all columns are 0."
     )
     return sentence, "; ".join([prior, *rest]) + "."
 
