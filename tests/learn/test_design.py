@@ -1,12 +1,14 @@
 """From formulas and data frames to columns, and what is refused by name."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from ergodax.learn.design import Formula, FrameDesign
 
-FRAME = pd.DataFrame({"x": [1.0, 2.0, 4.0], "kind": ["b", "a", "b"], "plane": ["p", "q", "p"]})
+FRAME: Any = pd.DataFrame({"x": [1.0, 2.0, 4.0], "kind": ["b", "a", "b"], "plane": ["p", "q", "p"]})
 
 
 def test_a_formula_is_taken_apart():
@@ -34,7 +36,7 @@ def test_text_becomes_indicators():
     design = FrameDesign(FRAME[["x", "kind"]])
     assert design.names == ["x", "kind[b]"]
     np.testing.assert_array_equal(design.matrix(FRAME[["x", "kind"]]).x[:, 1], [1, 0, 1])
-    ordered = FRAME[["kind"]].astype(pd.CategoricalDtype(["b", "a", "never"]))
+    ordered: Any = FRAME[["kind"]].astype(pd.CategoricalDtype(["b", "a", "never"]))
     assert FrameDesign(ordered).names == ["kind[a]"]
     with pytest.raises(ValueError, match="column 'kind' has the value 'z' in row 1"):
         design.matrix(FRAME[["x", "kind"]].assign(kind=["a", "z", "a"]))

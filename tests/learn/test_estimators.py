@@ -1,12 +1,13 @@
 """The regressions: laws in the user's units against exact ones, predictions, bad input by name."""
 
 import pickle
+from typing import Any
 
-import arviz_stats
 import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
+from arviz_stats.loo import loo
 from scipy import special, stats
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -75,14 +76,15 @@ def test_probabilities_tree_and_pickles(logistic):
     assert tree["posterior"]["coefficient"].dims == ("chain", "draw", "column")
     assert tree["posterior"]["column"].to_numpy().tolist() == ["age"]
     assert set(np.unique(tree["posterior_predictive"]["y"])) == {"no", "yes"}
-    assert arviz_stats.loo(tree).good_k > 0.5
+    assert np.isfinite(getattr(loo(tree), "elpd"))
     elpd = np.asarray(tree["log_likelihood"]["y"]).mean(axis=(0, 1)).sum()
     assert -100 * np.log(2) < elpd < 0
     assert list(logistic.summary().columns) == ["mean", "sd", "5%", "95%", "error", "ess", "r_hat"]
     for dump in (pickle, cloudpickle):
         again = dump.loads(dump.dumps(logistic))
         np.testing.assert_array_equal(again.predict_proba(frame), found)
-    assert clone(logistic).get_params() == logistic.get_params()
+    fresh: Any = clone(logistic)
+    assert fresh.get_params() == logistic.get_params()
 
 
 @pytest.mark.slow
@@ -150,7 +152,7 @@ def test_pipelines_and_cross_validation():
 
 
 def test_a_fit_that_does_not_converge_warns_with_the_cause():
-    model = learn.LogisticClassifier(random_state=0, max_seconds=1e-3)
+    model = learn.LogisticClassifier(random_state=0, accuracy=1e-4, max_seconds=1e-3)
     with pytest.warns(learn.NotConvergedWarning, match="NOT converged: .*max_seconds"):
         model.fit(pd.DataFrame({"age": X}), LABEL)
     assert not model.converged_ and model.verdict_.startswith("NOT converged")

@@ -26,10 +26,10 @@ def test_likelihood_density_and_law_agree(name, x64):
     y = Y[:2] if name == "LOGISTIC" else Y
     gaps = []
     for shapes in SHAPES[name]:
-        told = family.units(np.asarray(shapes), 1.0)
+        told = family.units(np.asarray([shapes]), 1.0)
         density = family.log_density(y[:, None], ETAS, told)
         law = family.law(ETAS, told)
-        other = getattr(law, "logpmf", None) if hasattr(law.dist, "pmf") else law.logpdf
+        other = law.logpmf if hasattr(law.dist, "pmf") else law.logpdf
         np.testing.assert_allclose(density, other(y[:, None]), rtol=1e-6)
         at = jax.vmap(jax.vmap(family.log_likelihood, (None, 0, None)), (0, None, None))
         gaps.append(density - np.asarray(at(jnp.array(y), jnp.array(ETAS), jnp.array(shapes))))

@@ -60,17 +60,17 @@ class Regression(BaseEstimator):
 
     def __init__(
         self,
-        formula: str | None = None,
+        formula: Any = None,
         *,
-        prior_scale: float = 1.0,
-        fit_intercept: bool = True,
-        accuracy: float = 0.05,
-        num_chains: int = 4,
-        max_seconds: float = 600.0,
+        prior_scale: Any = 1.0,
+        fit_intercept: Any = True,
+        accuracy: Any = 0.05,
+        num_chains: Any = 4,
+        max_seconds: Any = 600.0,
         random_state: Any = None,
         checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
+        verbose: Any = False,
+    ) -> None:  # by convention any value is taken here, and looked at in `fit`
         self.formula = formula
         self.prior_scale = prior_scale
         self.fit_intercept = fit_intercept

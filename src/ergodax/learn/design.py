@@ -122,7 +122,7 @@ class FormulaDesign:
             try:
                 wanted = Wanted(formula) if isinstance(formula, str) else formula
                 for name in sorted(set(wanted.required_variables) & set(frame.columns)):
-                    FormulaDesign._column(frame, name)
+                    column_of(frame, name)
                 found = model_matrix(formula, frame, context={}, na_action="ignore")
             except DataMismatchWarning as error:
                 raise ValueError(f"X has values that were not seen in fit. {error}") from None
@@ -142,7 +142,7 @@ class FormulaDesign:
         if self.offset is not None:
             offset = self._evaluated(self.offset, frame).to_numpy(np.float64).sum(axis=1)
         if self.formula.group:
-            groups = self._column(frame, self.formula.group).to_numpy(object)
+            groups = column_of(frame, self.formula.group).to_numpy(object)
         return Matrix(x, groups, offset)
 
     def target(self, frame: Any) -> np.ndarray:
@@ -155,22 +155,27 @@ class FormulaDesign:
         if not text:
             raise ValueError("requires y to be passed, or a formula with a target: y ~ x.")
         if text.strip("`") in frame.columns:
-            return self._column(frame, text.strip("`")).to_numpy()
+            return column_of(frame, text.strip("`")).to_numpy()
         found = self._evaluated(f"0 + ({text})", frame)
         if found.shape[1] != 1:
             raise ValueError(f"the target {text!r} has {found.shape[1]} columns; it must be one.")
         return found.to_numpy(np.float64)[:, 0]
 
-    @staticmethod
-    def _column(frame: pd.DataFrame, name: str) -> Any:
-        if name not in frame.columns:
-            columns = shown([str(each) for each in frame.columns], 300)
-            raise ValueError(f"{name!r} is not a column of X: {columns}.")
-        column: Any = frame[name]
-        if column.isna().any():
-            row = int(np.argmax(column.isna().to_numpy()))
-            raise ValueError(f"X contains NaN in column {name!r}, row {row}. Drop or impute it.")
-        return column
+
+def column_of(frame: Any, name: str) -> Any:
+    """A column without missing values.
+
+    Raises:
+        ValueError: there is none of this name, or it has some.
+    """
+    if name not in frame.columns:
+        columns = shown([str(each) for each in frame.columns], 300)
+        raise ValueError(f"{name!r} is not a column of X: {columns}.")
+    column: Any = frame[name]
+    if column.isna().any():
+        row = int(np.argmax(column.isna().to_numpy()))
+        raise ValueError(f"X contains NaN in column {name!r}, row {row}. Drop or impute it.")
+    return column
 
 
 class FrameDesign:
@@ -182,7 +187,7 @@ class FrameDesign:
 
     intercept = None  # as the estimator says
 
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame: Any) -> None:
         self.levels = {name: _levels(frame[name]) for name in frame.columns if is_text(frame[name])}
         self.names = []
         for name in frame.columns:
@@ -190,7 +195,7 @@ class FrameDesign:
             more = [f"{name}[{level}]" for level in levels[1:]] if levels else [str(name)]
             self.names += more if levels is not None else [str(name)]
 
-    def matrix(self, frame: pd.DataFrame) -> Matrix:
+    def matrix(self, frame: Any) -> Matrix:
         """Of any rows with the same columns.
 
         Raises:
@@ -200,10 +205,11 @@ class FrameDesign:
         for name in frame.columns:
             column = frame[name]
             if name not in self.levels:
-                values = pd.to_numeric(column).to_numpy(np.float64, na_value=np.nan)
+                numbers: Any = pd.to_numeric(column)
+                values = numbers.to_numpy(np.float64, na_value=np.nan)
                 parts.append(values[:, None])
                 continue
-            FormulaDesign._column(frame, name)
+            column_of(frame, name)
             levels, values = self.levels[name], column.astype(str).to_numpy()
             new = ~np.isin(values, levels)
             if new.any():
@@ -218,7 +224,7 @@ class FrameDesign:
         return Matrix(x)
 
 
-def is_text(column: pd.Series) -> bool:
+def is_text(column: Any) -> bool:
     """Whether a column becomes indicators."""
     kinds = pd.api.types
     if isinstance(column.dtype, pd.CategoricalDtype) or kinds.is_string_dtype(column.dtype):
@@ -226,7 +232,7 @@ def is_text(column: pd.Series) -> bool:
     return False
 
 
-def _levels(column: pd.Series) -> list[str]:
+def _levels(column: Any) -> list[str]:
     values = column.dropna()
     if isinstance(column.dtype, pd.CategoricalDtype):
         present = set(values.astype(str))
