@@ -8,6 +8,7 @@ their own. A few checks run as they are.
 
 import types
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ WITH_INFER = {"check_fit_score_takes_y", "check_n_features_in"}
 def checks(model):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = estimator_checks_generator(model, expected_failed_checks=EXCEPTIONS, mark=None)
+        found: Any = estimator_checks_generator(model, expected_failed_checks=EXCEPTIONS, mark=None)
         return [(m, check) for m, check in found if check.func.__name__ not in EXCEPTIONS]
 
 

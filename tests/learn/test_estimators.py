@@ -51,7 +51,7 @@ def gaps(draws, mean, sd, ess):
 
 
 def test_the_logistic_law_is_that_of_quadrature(logistic):
-    """Four figures, z = 5: 2e-6 for a false alarm; ESS of squares is taken as half of the bulk's."""
+    """Four figures, z = 5: 2e-6 for a false alarm; the ESS of squares is taken as half."""
     mean, sd = quadrature()
     draws = logistic.inference_.samples.position
     flat = np.stack([draws["coefficient"][..., 0].ravel(), draws["intercept"].ravel()], axis=1)
@@ -76,7 +76,8 @@ def test_probabilities_tree_and_pickles(logistic):
     assert tree["posterior"]["coefficient"].dims == ("chain", "draw", "column")
     assert tree["posterior"]["column"].to_numpy().tolist() == ["age"]
     assert set(np.unique(tree["posterior_predictive"]["y"])) == {"no", "yes"}
-    assert np.isfinite(getattr(loo(tree), "elpd"))
+    told: Any = loo(tree)
+    assert np.isfinite(told.elpd)
     elpd = np.asarray(tree["log_likelihood"]["y"]).mean(axis=(0, 1)).sum()
     assert -100 * np.log(2) < elpd < 0
     assert list(logistic.summary().columns) == ["mean", "sd", "5%", "95%", "error", "ess", "r_hat"]

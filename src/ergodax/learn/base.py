@@ -15,7 +15,9 @@ from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateUsage]
     check_is_fitted,
     column_or_1d,
-    validate_data,
+)
+from sklearn.utils.validation import (
+    validate_data as _untyped,
 )
 
 import ergodax as ex
@@ -28,6 +30,7 @@ from ergodax.learn.regression import Draws, Model, Rows, regression
 from ergodax.tune import Inference
 from ergodax.tune.decisions import is_accurate
 
+validate_data: Any = _untyped  # whose types are wrong where they are inferred
 MARGIN = 0.9  # of the accuracy is asked of w: the intercept at 0 is a sum of several of them
 MOST_DRAWS = 1_000  # that a prediction averages over, evenly spaced
 NUMBERS = 2**22  # linear predictors held at a time

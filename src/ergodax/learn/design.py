@@ -34,7 +34,7 @@ class Formula:
         Raises:
             ValueError: a term of groups that is not `(1 | name)`, or several.
         """
-        target, tilde, right = text.rpartition("~")
+        target, _, right = text.rpartition("~")
         if target.count("~"):
             raise ValueError(f"formula {text!r} has more than one ~.")
         columns, groups, offsets = "", [], []
@@ -120,7 +120,8 @@ class FormulaDesign:
         with warnings.catch_warnings():
             warnings.simplefilter("error", DataMismatchWarning)
             try:
-                wanted = Wanted(formula) if isinstance(formula, str) else formula
+                made: Any = Wanted
+                wanted = made(formula) if isinstance(formula, str) else formula
                 for name in sorted(set(wanted.required_variables) & set(frame.columns)):
                     column_of(frame, name)
                 found = model_matrix(formula, frame, context={}, na_action="ignore")
