@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 import ergodax as ex
 from benchmarks.nuts import long_run
-from ergodax.learn import families, regression, tables
+from ergodax.learn import regression, tables
 
 PRIOR_SCALE = 10.0
 LARGE = 5_000_000  # numbers in a table from which others are given what they would have to find
@@ -219,7 +219,7 @@ def from_table(
         guess = np.asarray(found.samples.position, np.float64).reshape(-1, features.shape[1])
     rows, rng = long_run.Rows.of(features, labels), np.random.default_rng(seed)
     run = long_run.run(rows, prior_scale, rng, seconds, guess)
-    title = regression.title(families.LOGISTIC, table.classes)
+    title = "{1} against {0}".format(*table.classes)
     return Problem(posterior, _from_long_run(run, guess), prior_scale), title
 
 
