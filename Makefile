@@ -16,10 +16,10 @@ help: ## show this list
 run: $(VENV)/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
 	$(BIN)/ergodax infer --data digits --classes 3 8 --held-out 0.2 --reference --output runs/digits
 
-test: $(VENV)/app $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
+test: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
 	$(PYTEST) -m "not slow" --ignore tests/slow tests
 
-test-slow: $(VENV)/app $(VENV)/test $(VENV)/gallery $(VENV)/browser ## Monte Carlo laws, experiments, docs
+test-slow: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery $(VENV)/browser ## Monte Carlo laws, experiments, docs
 	$(PYTEST) -m slow --doctest-modules tests src
 
 test-all: test test-slow ## all tests but those of `make test-torch`
@@ -42,13 +42,13 @@ endif
 		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro,flax]'
 	@touch $@
 
-lint: $(VENV)/app $(VENV)/test $(VENV)/gallery $(VENV)/browser $(VENV)/lint ## ruff, pyright, import-linter
+lint: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery $(VENV)/browser $(VENV)/lint ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
 	$(BIN)/lint-imports
 
-docs: $(VENV)/app $(VENV)/docs ## the documentation, into site/
+docs: $(VENV)/app $(VENV)/learn $(VENV)/docs ## the documentation, into site/
 	$(BIN)/python -m doctest tools/griffe_equations.py
 	$(BIN)/mkdocs build --strict
 
@@ -66,7 +66,7 @@ $(BIN)/python:
 	@test -n "$(PYTHON)"
 	$(PYTHON) -m venv $(VENV)
 
-EXTRAS := app test gallery browser lint docs bench
+EXTRAS := app learn test gallery browser lint docs bench
 $(EXTRAS:%=$(VENV)/%): $(VENV)/%: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[$*]'
 	@touch $@

@@ -207,17 +207,20 @@ def from_table(
         seed: of the reference.
         seconds: for the reference's sampling; three times as much for a large table.
     """
-    model = regression.logistic(table, prior_scale, components)
-    features, labels = (np.asarray(x) for x in model.posterior.data)
+    posterior = regression.logistic_posterior(
+        tables.prepare(table, table, components)[0], prior_scale
+    )
+    features, labels = (np.asarray(x) for x in posterior.data)
     guess = None
     if features.size >= LARGE:
         seconds *= 3.0
         key, init = jax.random.key(seed + 1), jnp.zeros(features.shape[1])
-        found = ex.infer(model.posterior, init, key=key, progress=False)
+        found = ex.infer(posterior, init, key=key, progress=False)
         guess = np.asarray(found.samples.position, np.float64).reshape(-1, features.shape[1])
     rows, rng = long_run.Rows.of(features, labels), np.random.default_rng(seed)
     run = long_run.run(rows, prior_scale, rng, seconds, guess)
-    return Problem(model.posterior, _from_long_run(run, guess), prior_scale), model.title
+    title = "{1} against {0}".format(*table.classes)
+    return Problem(posterior, _from_long_run(run, guess), prior_scale), title
 
 
 def _from_long_run(run: long_run.Run, guess: np.ndarray | None) -> Reference:

@@ -29,8 +29,9 @@ def synthetic(rows, seed):
 
 @pytest.fixture(scope="module")
 def found():
-    model = regression.logistic(synthetic(1000, 1), 1.0)
-    return fit.fit(model, synthetic(500, 2), progress=False, reference=True)
+    return fit.fit(
+        "logistic", synthetic(1000, 1), synthetic(500, 2), progress=False, reference=True
+    )
 
 
 @pytest.mark.slow

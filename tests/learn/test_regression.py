@@ -33,9 +33,10 @@ def test_the_line_is_the_same_in_both_units(model):
 def test_the_residual_sd_is_a_parameter():
     table = Table(np.arange(4.0)[:, None], np.array([0.0, 1, 0, 1]), ["x"], ())
     posterior = regression.linear(table, 1.0).posterior
-    x, y = (np.asarray(a, np.float64) for a in posterior.data)
+    x, y, weight = (np.asarray(a, np.float64) for a in posterior.data)
+    assert weight.tolist() == [1.0] * 4 + [0.0] * 28  # rows that are added count nothing
     w, log_sd = np.array([0.3, -0.2]), 0.4
-    expected = -0.5 * ((y - x @ w) / np.exp(log_sd)) ** 2 - log_sd
+    expected = weight * (-0.5 * ((y - x @ w) / np.exp(log_sd)) ** 2 - log_sd)
     position = jnp.array([*w, log_sd], jnp.float32)
     values = posterior.log_likelihoods(position, posterior.data)
     np.testing.assert_allclose(values, expected, rtol=1e-5)

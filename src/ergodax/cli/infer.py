@@ -106,8 +106,7 @@ def infer(
         Print the figures as JSON.
     """
     from ergodax import Checkpoint
-    from ergodax.learn import regression
-    from ergodax.learn.fit import fit
+    from ergodax.learn.fit import fit, header
     from ergodax.report import inference
 
     console = Console(stderr=json_)
@@ -116,15 +115,15 @@ def infer(
     keep = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
     place = None if output is None else folder(output)
     train, *others = _read(source, seed)
-    model = getattr(regression, source.model)(train, prior_scale)
     test = others[0] if others else None
-    title = f"{legible(source.data.name)}: {model.title}"
-    held = f", {len(test.target):,} held out" if test else ""
-    size = f"{model.posterior.num_data:,} rows{held}, {len(model.names)} components"
+    what, size = header(source.model, train, test)
+    title = f"{legible(source.data.name)}: {what}"
     console.print(f"{title}, {size}", style="bold", highlight=False, markup=False)
     found = fit(
-        model,
+        source.model,
+        train,
         test,
+        prior_scale=prior_scale,
         seed=seed,
         accuracy=accuracy,
         num_chains=num_chains,

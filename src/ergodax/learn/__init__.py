@@ -1,6 +1,6 @@
-"""Models that are learnt from data in one call. None is imported before it is used.
+"""Models that are learnt from data in one call, in scikit-learn's convention.
 
-Tables are read and prepared here, and the regressions of `ergodax infer` stand here.
+None is imported before it is used. Tables are read and prepared here, too.
 """
 
 import importlib
@@ -8,12 +8,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ergodax.learn import regression, tables, topics
+    from ergodax.learn.base import NotConvergedWarning
+    from ergodax.learn.estimators import (
+        LinearRegressor,
+        LogisticClassifier,
+        NegativeBinomialRegressor,
+        PoissonRegressor,
+        RobustRegressor,
+    )
 
-__all__ = ["regression", "tables", "topics"]
+__all__ = [
+    "LinearRegressor",
+    "LogisticClassifier",
+    "NegativeBinomialRegressor",
+    "NotConvergedWarning",
+    "PoissonRegressor",
+    "RobustRegressor",
+    "regression",
+    "tables",
+    "topics",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """`learn.regression` and the others, imported when they are asked for."""
-    if name in __all__:
+    """An estimator or a module, imported when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.islower():
         return importlib.import_module(f"ergodax.learn.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module("ergodax.learn.estimators")
+    except ModuleNotFoundError as error:
+        if error.name != "sklearn":
+            raise
+        raise ModuleNotFoundError(
+            f"ergodax.learn.{name} needs scikit-learn: pip install 'ergodax[learn]'.",
+            name="sklearn",
+        ) from error
+    return getattr(module, name)

@@ -1,7 +1,8 @@
-"""A regression's posterior by `ex.infer`, in the table's units; held-out rows; a reference."""
+"""What `ergodax infer` asks of an estimator: held-out rows and a reference besides."""
 
 import dataclasses
 import time
+import warnings
 from typing import Any
 
 import jax
@@ -14,13 +15,14 @@ from scipy.stats import binomtest, norm
 
 import ergodax as ex
 from ergodax import tune
+from ergodax.checks import legible
 from ergodax.driver import Samples
-from ergodax.learn.regression import Draws, Model
+from ergodax.learn.estimators import LinearRegressor, LogisticClassifier, NotConvergedWarning
+from ergodax.learn.regression import Draws, Model, distinct, title
 from ergodax.learn.tables import Table
 from ergodax.tune import Inference
-from ergodax.tune.decisions import is_accurate
 
-MARGIN = 0.9  # of the accuracy is asked of w: the intercept at 0 is a sum of several of them
+ESTIMATORS = {"linear": LinearRegressor, "logistic": LogisticClassifier}
 STEP, LEAPFROGS = 0.3, 6  # of the reference, where the posterior has scale 1
 DRAWS, BURN_IN = 2000, 100  # of each of its chains
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a predictive distribution
@@ -63,9 +65,11 @@ class Fit:
 
 
 def fit(
-    model: Model,
+    kind: str,
+    train: Table,
     test: Table | None = None,
     *,
+    prior_scale: float = 1.0,
     seed: int = 0,
     accuracy: float = 0.05,
     num_chains: int = 4,
@@ -74,31 +78,32 @@ def fit(
     reference: bool = False,
     checkpoint: ex.Checkpoint | None = None,
 ) -> Fit:
-    """Infer, tell it in the table's units, predict the rows held out, compare with HMC.
+    """Fit the estimator of a kind to a table, predict the rows held out, compare with HMC.
 
-    `accuracy` is in posterior sd, `reference` asks for HMC with full gradients; the rest is as in
-    `infer`. Raises: ValueError for an accuracy out of range, and what `infer` does.
+    `kind` is "linear" or "logistic", `reference` asks for HMC with full gradients; the rest is as
+    of the estimators. Raises: ValueError for an accuracy out of range, and what `fit` of an
+    estimator does.
     """
-    if not accuracy > 0:
-        raise ValueError(f"accuracy must be positive, not {accuracy!r}. Try 0.05.")
-    key_infer, key_reference = jax.random.split(jax.random.key(seed))
-    found = ex.infer(
-        model.posterior,
-        model.init,
-        key=key_infer,
-        accuracy=MARGIN * accuracy,
+    estimator = ESTIMATORS[kind](
+        prior_scale=prior_scale,
+        accuracy=accuracy,
         num_chains=num_chains,
         max_seconds=max_seconds,
-        progress=progress,
+        random_state=seed,
         checkpoint=checkpoint,
+        verbose=progress,
     )
-    result = in_units(found, model, accuracy)
+    frame = pd.DataFrame(train.features, columns=pd.Index(list(distinct(train.names))))
+    with warnings.catch_warnings():  # the verdict is told in any case
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        estimator.fit(frame, train.target)
+    model, result = estimator.model_.with_classes(train.classes), estimator.inference_
     scores = None if test is None else held_out(result.samples.position, test)
     checked = None
     if reference:
-        coordinates = found.tuned.coordinates
         begin = time.perf_counter()
-        samples = run_reference(model, coordinates, key_reference, num_chains, progress)
+        key = jax.random.fold_in(jax.random.key(seed), 1)
+        samples = run_reference(model, result.tuned.coordinates, key, num_chains, progress)
         seconds = time.perf_counter() - begin
         summary = samples.summary().set_axis(model.names)
         other = None if test is None else held_out(samples.position, test)
@@ -108,15 +113,13 @@ def fit(
     return Fit(model, result, scores, checked)
 
 
-def in_units(found: Inference, model: Model, accuracy: float) -> Inference:
-    """An answer about standardised columns as one about the table."""
-    samples = Samples(model.units(found.samples.position), found.samples.info, None)
-    bias = None if found.tuned.bias is None else found.tuned.bias.of(model.units)
-    table = tune.error_table(samples, bias).set_axis(model.names)
-    converged = is_accurate(table, accuracy) and not found.account.faults
-    return dataclasses.replace(
-        found, samples=samples, table=table, accuracy=accuracy, converged=converged
-    )
+def header(kind: str, train: Table, test: Table | None) -> tuple[str, str]:
+    """What is regressed on what, and how much of it, before any work begins."""
+    family = ESTIMATORS[kind].family
+    held = f", {len(test.target):,} held out" if test else ""
+    components = len(train.names) + 1 + len(family.shapes)
+    what = title(family, tuple(legible(name) for name in train.classes))
+    return what, f"{len(train.target):,} rows{held}, {components} components"
 
 
 def run_reference(

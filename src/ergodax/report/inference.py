@@ -92,7 +92,7 @@ def facts(fit: Fit) -> dict[str, Any]:
     told: dict[str, Any] = {
         "converged": result.converged, "verdict": result.verdict(), "accuracy": result.accuracy,
         "error_means": ERROR, "meaning": list(fit.model.meaning),
-        "rows": fit.model.posterior.num_data,
+        "rows": fit.model.num_rows,
         "components": result.table.to_dict("index"),
         "decisions": [vars(decision) for decision in result.account.decisions],
         "seconds": dict(result.account.seconds),

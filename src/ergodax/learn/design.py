@@ -1,0 +1,259 @@
+"""From arrays, data frames and formulas to a design matrix, the same way for new rows.
+
+A formula is formulaic's, with two kinds of terms that are taken out before: `(1 | name)`, an
+intercept that varies between groups, and `offset(expression)`.
+"""
+
+import dataclasses
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ergodax.checks import shown
+
+GROUP = re.compile(r"\(\s*1\s*\|\s*(`[^`]+`|[A-Za-z_][\w.]*)\s*\)")
+INTERCEPT = "Intercept"
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula:
+    """A formula's parts: of the target, of the columns, of the groups and of the offset."""
+
+    target: str
+    columns: str
+    group: str
+    offset: str
+
+    @classmethod
+    def of(cls, text: str) -> "Formula":
+        """Taken apart.
+
+        Raises:
+            ValueError: a term of groups that is not `(1 | name)`, or several.
+        """
+        target, _, right = text.rpartition("~")
+        if target.count("~"):
+            raise ValueError(f"formula {text!r} has more than one ~.")
+        columns, groups, offsets = "", [], []
+        for sign, term in _terms(right):
+            match = GROUP.fullmatch(term)
+            if match and sign == "+":
+                groups.append(match[1].strip("`"))
+            elif "|" in term:
+                raise ValueError(
+                    f"the term {term!r} of the formula is not supported: groups may have a varying "
+                    "intercept, (1 | name). Write other models with ex.groups.GroupedPosterior."
+                )
+            elif term.startswith("offset(") and sign == "+":
+                offsets.append(f"({term[len('offset(') : -1]})")
+            else:
+                columns += f" {sign} {term}"
+        if len(groups) > 1:
+            raise ValueError(
+                f"the formula has {len(groups)} group terms, of {' and '.join(groups)}: one is "
+                "supported. Write crossed and nested ones with ex.groups.GroupedPosterior."
+            )
+        columns = columns.strip().removeprefix("+").strip() or "1"
+        group = groups[0] if groups else ""
+        return cls(target.strip(), columns, group, " + ".join(offsets))
+
+
+def _terms(right: str) -> list[tuple[str, str]]:
+    """The terms of a sum, with their signs; what stands in parentheses is one term."""
+    found, depth, quoted, start, sign = [], 0, False, 0, "+"
+    for place, letter in enumerate(right):
+        quoted ^= letter == "`"
+        depth += not quoted and (letter in "([{") - (letter in ")]}")
+        if letter in "+-" and not depth and not quoted:
+            found.append((sign, right[start:place].strip()))
+            start, sign = place + 1, letter
+    found.append((sign, right[start:].strip()))
+    return [(sign, term) for sign, term in found if term]
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """What is known of the rows: all in the user's units."""
+
+    x: np.ndarray  # shape (rows, columns), without an intercept
+    groups: np.ndarray | None = None  # the name of each row's group
+    offset: np.ndarray | None = None
+
+
+class FormulaDesign:
+    """The columns of a formula.
+
+    Args:
+        text: as a user writes it.
+        frame: the rows to fit.
+
+    Raises:
+        ValueError: what `Formula.of` refuses, no such column, or missing values.
+        TypeError: the rows are no data frame.
+        ImportError: formulaic is not installed.
+    """
+
+    def __init__(self, text: str, frame: Any) -> None:
+        self.formula = Formula.of(text)
+        matrix = self._evaluated(self.formula.columns, frame)
+        self.spec = matrix.model_spec
+        self.intercept = INTERCEPT in matrix.columns
+        self.names = [str(name) for name in matrix.columns if name != INTERCEPT]
+        offset = self.formula.offset
+        self.offset = self._evaluated(f"0 + {offset}", frame).model_spec if offset else None
+
+    @staticmethod
+    def _evaluated(formula: Any, frame: Any) -> Any:
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(
+                f"a formula takes its columns from a pandas DataFrame, not {shown(type(frame))}."
+            )
+        try:
+            from formulaic import Formula as Wanted
+            from formulaic import model_matrix
+            from formulaic.errors import DataMismatchWarning, FormulaicError
+        except ImportError as error:
+            raise ImportError("formulas need formulaic: pip install 'ergodax[learn]'.") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DataMismatchWarning)
+            try:
+                made: Any = Wanted
+                wanted = made(formula) if isinstance(formula, str) else formula
+                for name in sorted(set(wanted.required_variables) & set(frame.columns)):
+                    column_of(frame, name)
+                found = model_matrix(formula, frame, context={}, na_action="ignore")
+            except DataMismatchWarning as error:
+                raise ValueError(f"X has values that were not seen in fit. {error}") from None
+            except FormulaicError as error:
+                columns = shown([str(name) for name in frame.columns], 300)
+                raise ValueError(
+                    f"the formula can't be evaluated: {error} Columns are {columns}."
+                ) from error
+        check_finite("X", found.to_numpy(np.float64), list(found.columns))
+        return found
+
+    def matrix(self, frame: Any) -> Matrix:
+        """Of any rows with the same columns."""
+        found = self._evaluated(self.spec, frame)
+        x = found[self.names].to_numpy(np.float64)
+        groups = offset = None
+        if self.offset is not None:
+            offset = self._evaluated(self.offset, frame).to_numpy(np.float64).sum(axis=1)
+        if self.formula.group:
+            groups = column_of(frame, self.formula.group).to_numpy(object)
+        return Matrix(x, groups, offset)
+
+    def target(self, frame: Any) -> np.ndarray:
+        """What stands before the ~.
+
+        Raises:
+            ValueError: nothing does, or it is not one column.
+        """
+        text = self.formula.target
+        if not text:
+            raise ValueError("requires y to be passed, or a formula with a target: y ~ x.")
+        if text.strip("`") in frame.columns:
+            return column_of(frame, text.strip("`")).to_numpy()
+        found = self._evaluated(f"0 + ({text})", frame)
+        if found.shape[1] != 1:
+            raise ValueError(f"the target {text!r} has {found.shape[1]} columns; it must be one.")
+        return found.to_numpy(np.float64)[:, 0]
+
+
+def column_of(frame: Any, name: str) -> Any:
+    """A column without missing values.
+
+    Raises:
+        ValueError: there is none of this name, or it has some.
+    """
+    if name not in frame.columns:
+        columns = shown([str(each) for each in frame.columns], 300)
+        raise ValueError(f"{name!r} is not a column of X: {columns}.")
+    column: Any = frame[name]
+    if column.isna().any():
+        row = int(np.argmax(column.isna().to_numpy()))
+        raise ValueError(f"X contains NaN in column {name!r}, row {row}. Drop or impute it.")
+    return column
+
+
+class FrameDesign:
+    """The columns of a data frame; text, categories and truth values become indicators.
+
+    Args:
+        frame: the rows to fit. Of each column that is no number, the first level has no indicator.
+    """
+
+    intercept = None  # as the estimator says
+
+    def __init__(self, frame: Any) -> None:
+        self.levels = {name: _levels(frame[name]) for name in frame.columns if is_text(frame[name])}
+        self.names = []
+        for name in frame.columns:
+            levels = self.levels.get(name)
+            more = [f"{name}[{level}]" for level in levels[1:]] if levels else [str(name)]
+            self.names += more if levels is not None else [str(name)]
+
+    def matrix(self, frame: Any) -> Matrix:
+        """Of any rows with the same columns.
+
+        Raises:
+            ValueError: missing values, or a level that was not seen.
+        """
+        parts = []
+        for name in frame.columns:
+            column = frame[name]
+            if name not in self.levels:
+                numbers: Any = pd.to_numeric(column)
+                values = numbers.to_numpy(np.float64, na_value=np.nan)
+                parts.append(values[:, None])
+                continue
+            column_of(frame, name)
+            levels, values = self.levels[name], column.astype(str).to_numpy()
+            new = ~np.isin(values, levels)
+            if new.any():
+                row = int(np.argmax(new))
+                raise ValueError(
+                    f"column {name!r} has the value {shown(values[row])} in row {row}, which was "
+                    f"not seen in fit. It had {shown(levels, 300)}."
+                )
+            parts.append(values[:, None] == np.asarray(levels[1:], dtype=object))
+        x = np.hstack([part.astype(np.float64) for part in parts])
+        check_finite("X", x, self.names)
+        return Matrix(x)
+
+
+def is_text(column: Any) -> bool:
+    """Whether a column becomes indicators."""
+    kinds = pd.api.types
+    if isinstance(column.dtype, pd.CategoricalDtype) or kinds.is_string_dtype(column.dtype):
+        return not (column.dtype == object and kinds.infer_dtype(column, skipna=True) != "string")
+    return False
+
+
+def _levels(column: Any) -> list[str]:
+    values = column.dropna()
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        present = set(values.astype(str))
+        return [str(level) for level in column.cat.categories if str(level) in present]
+    return sorted(set(values.astype(str)))
+
+
+def check_finite(what: str, x: np.ndarray, names: list[Any] | None = None) -> None:
+    """Fail with the place of the first number that is none.
+
+    Raises:
+        ValueError: there is one.
+    """
+    bad = ~np.isfinite(x)
+    if not bad.any():
+        return
+    row, *column = (int(k) for k in np.argwhere(bad)[0])
+    kind = "NaN" if np.isnan(x[(row, *column)]) else "infinity"
+    where = f"column {names[column[0]] if names else column[0]!r}, " if column else ""
+    raise ValueError(
+        f"Input {what} contains {kind} in {where}row {row}: {int(bad.sum())} of {x.size} values "
+        "are missing or infinite. Drop or impute them."
+    )

@@ -1,0 +1,99 @@
+"""Scikit-learn's own checks of its convention, on every regression.
+
+Most of these fits are of tables that are made up and looked at for their shapes alone. So in the
+slow checks `ex.infer` hands out draws of the normal law at the mode, in milliseconds and not in
+seconds: what is checked is how the classes behave, and not the draws, whose laws have tests of
+their own. A few checks run as they are.
+"""
+
+import types
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import ergodax as ex
+from ergodax import learn, tune
+from ergodax.driver import Samples
+from ergodax.tune.decisions import DecisionLog
+
+MODELS = [
+    learn.LinearRegressor(),
+    learn.RobustRegressor(),
+    learn.LogisticClassifier(),
+    learn.PoissonRegressor(),
+    learn.NegativeBinomialRegressor(),
+]
+WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
+EXCEPTIONS = {
+    WEIGHTS: "a row of weight 2 and a row that stands twice have one posterior, and other draws",
+}
+WITH_INFER = {"check_fit_score_takes_y", "check_n_features_in"}
+
+
+def checks(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: Any = estimator_checks_generator(model, expected_failed_checks=EXCEPTIONS, mark=None)
+        return [(m, check) for m, check in found if check.func.__name__ not in EXCEPTIONS]
+
+
+@jax.jit
+def newton(posterior, position):
+    """A step towards the mode, damped where it is long, and the Hessian."""
+
+    def potential(x):
+        return -posterior.log_prior(x) - jnp.sum(
+            jax.vmap(posterior.log_likelihood, (None, 0))(x, posterior.data)
+        )
+
+    gradient, hessian = jax.grad(potential)(position), jax.hessian(potential)(position)
+    values, vectors = jnp.linalg.eigh(hessian)
+    values = jnp.maximum(jnp.abs(values), 1e-3)
+    step = vectors @ ((vectors.T @ gradient) / values)
+    return position - step / jnp.maximum(1.0, jnp.abs(step).max()), values, vectors
+
+
+def normal_at_the_mode(posterior, init, *, key, accuracy, num_chains, **_):
+    """What `ex.infer` returns, of the normal law at the mode."""
+    position = init
+    for _ in range(20):
+        position, values, vectors = newton(posterior, position)
+    noise = np.asarray(jax.random.normal(key, (num_chains, 100, len(init))))
+    draws = np.asarray(position) + (noise / np.sqrt(values)) @ np.asarray(vectors).T
+    samples = Samples(draws, None, None)
+    table = tune.error_table(samples)
+    tuned = types.SimpleNamespace(bias=None)
+    return tune.Inference(samples, table, accuracy, True, DecisionLog(), tuned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_the_convention_is_kept(model, monkeypatch):
+    monkeypatch.setattr(ex, "infer", normal_at_the_mode)
+    found, failed = checks(model), {}
+    assert len(found) > 40
+    with jax.numpy_dtype_promotion("standard"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for estimator, check in found:
+            try:
+                check(estimator)
+            except pytest.skip.Exception:
+                continue
+            except Exception as error:
+                if type(error).__name__ != "SkipTest":
+                    failed[str(check.func.__name__)] = repr(error)[:300]
+    assert failed == {}
+
+
+@pytest.mark.slow
+def test_some_checks_with_the_draws_of_infer():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for estimator, check in checks(learn.LogisticClassifier()):
+            if check.func.__name__ in WITH_INFER:
+                check(estimator)
