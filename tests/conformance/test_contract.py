@@ -201,8 +201,8 @@ def test_the_positions_are_one_point():
 def test_every_kernel_with_noisy_gradients_is_one_whose_estimator_is_seen_to_draw():
     """Those without an estimator of gradients test by likelihoods, and draw rows themselves."""
     without = {"confidence", "austerity", "firefly", "tuna", "delayed acceptance", "split hmc"}
+    estimators = (Drawing, ex.FullGradient)
     for name, make in KERNELS.items():
-        estimators = (Drawing, ex.FullGradient)
         leaves = jax.tree.leaves(drawing(make(H)), is_leaf=lambda x: isinstance(x, estimators))
         seen = any(isinstance(leaf, estimators) for leaf in leaves)
         assert seen or name.partition(",")[0] in without, name
