@@ -4,6 +4,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -34,6 +35,7 @@ LOOKED_AT = 4  # draws of the shared parameters, at which the quadrature is meas
 WHOLE = 2.0  # times the warm-up of NUTS, that its draws take with it
 LEFT = 0.2  # of the time, that a second inference needs
 SEARCH = 0.15  # of the time, for the mode with the latents
+SECOND = "more-nodes"  # the folder of a second inference
 INTEGRATED = "integrated out"
 COLUMNS = 8  # of a Hessian at a time
 ITERATIONS = 200  # of that search
@@ -54,7 +56,8 @@ def infer_groups(
     """Sample the shared parameters alone, or with the latents where these can't be integrated out.
 
     The quadrature's nodes are chosen at `init`, and looked at again at draws, for which as much
-    time is kept: where these need more nodes, all is done again with as many.
+    time is kept: where these need more nodes, all is done again with as many. With a checkpoint the
+    second inference is kept in a folder inside of the first's.
 
     Args:
         infer: `ex.infer`.
@@ -90,9 +93,9 @@ def infer_groups(
             found = dataclasses.replace(found, order=account.order)
             return _told(result, posterior, INTEGRATED, str(found))
         why = f"draws need more nodes than the start: {found}"
-    left = _left(max_seconds, began)
-    if left < LEFT * max_seconds or kept:
-        result.account.faults.append(f"{why}; begin there, with more time and no checkpoint")
+    left, options = _left(max_seconds, began), _beneath(options)
+    if left < LEFT * max_seconds:
+        result.account.faults.append(f"{why}; try more time")
         result = dataclasses.replace(result, converged=False)
         return _told(result, posterior, INTEGRATED, str(account))
     if better is None:
@@ -181,6 +184,16 @@ def _rounded(target: JointTarget) -> JointTarget:
     found = hessian_coordinates(place, np.asarray(_bend(target)))
     centre = tree.ravel(tree.freeze(place))[0]
     return target.rounded(centre, found.basis) if np.isfinite(found.basis).all() else target
+
+
+def _beneath(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a second inference, whose checkpoint lies inside of the first's."""
+    given = options.get("checkpoint")
+    if given is None:
+        return options
+    places = {name: getattr(given, name) for name in ("folder", "store")}
+    inside = {name: place and Path(place) / SECOND for name, place in places.items()}
+    return {**options, "checkpoint": dataclasses.replace(given, **inside)}
 
 
 def _left(max_seconds: float, began: float) -> float:

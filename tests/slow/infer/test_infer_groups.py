@@ -110,6 +110,7 @@ def test_an_inference_that_was_kept_is_returned_as_it_was(key, tmp_path):
     posterior = model(counts, group, lambda s, b, y: y * b - jnp.exp(b))
     place, start = tmp_path / "kept", {"mu": 0.0, "rho": 0.0}
     first = ex.infer(posterior, start, key=key, progress=False, checkpoint=ex.Checkpoint(place))
+    assert first.converged
     again = ex.Checkpoint(place, resume=True)
     second = ex.infer(posterior, start, key=key, progress=False, checkpoint=again)
     assert second.verdict() == first.verdict()
