@@ -168,7 +168,8 @@ class Likelihood(eqx.Module):
             eta = self.contrasts @ (position[:width].reshape(-1, x.shape[0]) @ x) + self.base
         if self.has_offset:
             eta = eta + rest.pop(0)
-        value = self.family.log_likelihood(y, eta + latent, position[width:])
+        shapes = position[width : width + len(self.family.shapes)]
+        value = self.family.log_likelihood(y, eta + latent, shapes)
         return rest[0] * value if rest else value
 
 
