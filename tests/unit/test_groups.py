@@ -132,4 +132,4 @@ def test_latents_of_wrong_shape_are_refused(key):
     with pytest.raises(ValueError, match=r"latents must have shape \(2, 3, 3\)"):
         posterior().log_likelihoods(draws, np.zeros((2, 3, 4)))
     with pytest.raises(TypeError, match="search"):
-        posterior().marginal(START, search=1)
+        posterior().marginal(START, search=1)  # pyright: ignore[reportArgumentType]

@@ -413,10 +413,10 @@ def _checked_temperatures(temperatures: Any) -> list[float]:
 
 
 def _one_for_each(step_size: Any, count: int) -> list[Any]:
-    several = list | tuple | np.ndarray | jax.Array
-    if not isinstance(step_size, several) or (hasattr(step_size, "ndim") and step_size.ndim == 0):
+    scalar = isinstance(step_size, np.ndarray | jax.Array) and step_size.ndim == 0
+    if scalar or not isinstance(step_size, list | tuple | np.ndarray | jax.Array):
         return [step_size] * count
-    sizes = list(step_size)
+    sizes: list[Any] = list(step_size)
     if len(sizes) != count:
         raise ValueError(
             f"step_size has {len(sizes)} entries for {count} temperatures. Pass one for each, or "
