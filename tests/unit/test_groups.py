@@ -133,3 +133,26 @@ def test_latents_of_wrong_shape_are_refused(key):
         posterior().log_likelihoods(draws, np.zeros((2, 3, 4)))
     with pytest.raises(TypeError, match="search"):
         posterior().marginal(START, search=1)  # pyright: ignore[reportArgumentType]
+
+
+def test_directions_of_which_groups_say_nothing_do_not_ask_for_nodes():
+    """The mean and the level of crossed effects: their scores sum to the same but for rounding."""
+    rng = np.random.default_rng(0)
+    plane, carrier = rng.integers(40, size=400), rng.integers(4, size=400).astype("int32")
+    y = (rng.random(400) < 0.3).astype("float32")
+
+    def log_likelihood(s, b, row):
+        y, carrier = row
+        score = s["mean"] + b + s["sd"] * s["carrier"][carrier]
+        return y * score - jax.nn.softplus(score)
+
+    posterior = ex.groups.GroupedPosterior(
+        lambda s: norm.logpdf(s["mean"]) + norm.logpdf(s["carrier"]).sum() - s["sd"],
+        lambda b, s: norm.logpdf(b),
+        log_likelihood,
+        (y, carrier),
+        plane,
+    )
+    start = {"mean": 0.0, "carrier": np.zeros(4, np.float32), "sd": 1.0}
+    account = posterior.marginal(start).log_likelihood.account
+    assert account.order < 20 and account.bias < 0.01

@@ -25,6 +25,7 @@ from ergodax.target.posterior import Posterior
 CELLS = 5_000_000  # rows x nodes of the groups that are looked at, about
 FEWEST, MOST = 8, 512  # groups that are looked at
 FAR = 1.0, 2.0, 5.0  # sds from the mode, at which the curvature is compared with that there
+ROUNDED = 1e3  # times the unit roundoff: relative, what rounding leaves of scores that cancel
 UNMEASURED = Account(0, 0.0, 0)
 
 
@@ -95,19 +96,26 @@ def scores(posterior: Posterior, position: PyTree, groups: Int[Array, " m"]) -> 
     return jax.vmap(lambda x: tree.ravel(x)[0])(each)
 
 
-def _bias(rough: Float[np.ndarray, "m p"], fine: Float[np.ndarray, "m p"], groups: int) -> float:
+def _bias(
+    rough: Float[np.ndarray, "m p"], fine: Float[np.ndarray, "m p"], groups: int, rounding: float
+) -> float:
     """What an error of the scores does to a posterior mean, in posterior sds.
 
     With e the error of the sum of all groups' scores and F the sum of their squares, which is
     the information, no mean moves by more than sqrt(e^T F^-1 e) sds. The groups that were looked at
     stand for all. Where there are too few of them to tell F, each parameter counts on its own.
+    Of directions in which scores, each parameter's of unit size, are below `rounding` the groups
+    say nothing, as of the level of crossed effects: there the prior alone decides.
     """
-    error = groups * (rough - fine).mean(axis=0)
-    if len(fine) >= 4 * fine.shape[1]:
-        information = groups * fine.T @ fine / len(fine)
-        return float(np.sqrt(max(error @ np.linalg.pinv(information, hermitian=True) @ error, 0.0)))
-    scale = np.sqrt(groups * (fine**2).mean(axis=0))
-    return float(np.max(np.abs(error[scale > 0]) / scale[scale > 0], initial=0.0))
+    size = np.sqrt((fine**2).mean(axis=0))
+    told = size > 0
+    scores, errors = fine[:, told] / size[told], (rough - fine)[:, told] / size[told]
+    moved = np.sqrt(groups) * errors.mean(axis=0)
+    if len(fine) < 4 * fine.shape[1]:
+        return float(np.max(np.abs(moved), initial=0.0))
+    _, roots, directions = np.linalg.svd(scores / np.sqrt(len(scores)), full_matrices=False)
+    kept = roots > rounding * np.max(roots, initial=0.0)
+    return float(np.linalg.norm((directions @ moved)[kept] / roots[kept]))
 
 
 def log_marginal(
@@ -173,6 +181,8 @@ def _measured(
     finest = FINEST[d]
     size, groups = finest**d, looked_at(layout, finest**d)
 
+    rounding = ROUNDED * float(jnp.finfo(dtype_of(tree.thaw(positions[0]))).eps)
+
     def by(order: int) -> list[np.ndarray]:
         # One program for all rules, whose numbers are arguments of one shape.
         there = build(LogMarginal(density, layout, centres, rule(d, order, size), UNMEASURED))
@@ -181,7 +191,7 @@ def _measured(
     fine, found = by(finest), np.inf
     for order in (order for order in ORDERS if order < finest):
         pairs = zip(by(order), fine, strict=True)
-        found = max(_bias(rough, best, layout.num_groups) for rough, best in pairs)
+        found = max(_bias(rough, best, layout.num_groups, rounding) for rough, best in pairs)
         if found < accuracy:
             account = Account(order, found, finest)
             return LogMarginal(density, layout, centres, rule(d, order), account)
