@@ -21,6 +21,10 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.host import generator, on_device, some_rows, split_key
 from ergodax.tune.whitening import Coordinates, LowRank, flattened, in_coordinates, unflattened
 
+FLAT = (
+    "the Hessian at this position is not positive definite, so it is not a mode or the "
+    "posterior is flat in some direction; find the mode first or tighten the prior."
+)
 LARGEST_DENSE = 1024  # dimensions, beyond which no matrix is kept
 LARGEST_LOW_RANK = 30_000  # beyond which nothing but a diagonal is
 LARGEST_AVERAGED = 512
@@ -318,6 +322,8 @@ def _geometric_mean(
 ) -> Float[np.ndarray, "d d"]:
     """A^(1/2) (A^(-1/2) B A^(-1/2))^(1/2) A^(1/2), of positive definite matrices."""
     values, vectors = scipy.linalg.eigh(b, a)  # vectors^T A vectors = I
+    if not (values > 0.0).all():  # but for rounding
+        raise ValueError(FLAT)
     half = a @ vectors
     return (half * np.sqrt(values)) @ half.T
 
@@ -326,10 +332,7 @@ def _cholesky(hessian: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
     try:
         return np.linalg.cholesky(hessian)
     except np.linalg.LinAlgError as error:
-        raise ValueError(
-            "the Hessian at this position is not positive definite, so it is not a mode or the "
-            "posterior is flat in some direction; find the mode first or tighten the prior."
-        ) from error
+        raise ValueError(FLAT) from error
 
 
 @eqx.filter_jit
