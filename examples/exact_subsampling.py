@@ -41,7 +41,7 @@ kernels = {
 sds = {}
 for name, kernel in kernels.items():
     samples = ex.sample(
-        kernel, mode.position, 20_000, burn_in=1_000, num_chains=4, key=jax.random.key(0)
+        kernel, mode.position, 5_000, burn_in=500, num_chains=4, key=jax.random.key(0)
     )
     sds[name] = samples.position.std((0, 1))
     rows = samples.info.evaluations.mean()
