@@ -65,6 +65,11 @@ def test_the_logistic_law_is_that_of_quadrature(logistic):
     assert gaps(flat * [X.std(), 1.0], mean, sd, 0.5 * ess).max() > 5.0
 
 
+def test_the_account_counts_the_rows_of_the_table(logistic):
+    why = " ".join(d.why for d in logistic.inference_.account.decisions)
+    assert f"{len(X)} rows" in why and "128 rows" not in why
+
+
 def test_probabilities_tree_and_pickles(logistic):
     frame = pd.DataFrame({"age": [30.0, 50.0, 70.0]})
     found = logistic.predict_proba(frame)

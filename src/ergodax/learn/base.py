@@ -367,6 +367,11 @@ class Regression(BaseEstimator):
 
 def in_units(found: Inference, model: Model, accuracy: float) -> Inference:
     """An answer about standardised columns as one about the table."""
+    filled = f"{model.posterior.num_data} rows"  # up to a power of two, where rows are few
+    found.account.decisions[:] = [
+        dataclasses.replace(d, why=d.why.replace(filled, f"{model.num_rows} rows"))
+        for d in found.account.decisions
+    ]
     samples = Samples(model.units(found.samples.position), found.samples.info, None)
     bias = None if found.tuned.bias is None else found.tuned.bias.of(model.units)
     table = tune.error_table(samples, bias).set_axis(model.names)
