@@ -44,6 +44,13 @@ def case(name: str, what: str) -> Callable[[Callable[[], Model]], Callable[[], M
     return add
 
 
+def correlated(b: Any, s: Any) -> Any:
+    """log N(b; mean, L L^T), L the Cholesky factor of correlations with its rows times the sds."""
+    factor = s["sd"][:, None] * s["correlation"]
+    z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
+    return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
+
+
 @case("schools", "eight schools")
 def schools() -> Model:
     y = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
@@ -68,14 +75,9 @@ def radon() -> Model:
     mean = level[county, 0] + level[county, 1] * floor
     data = {"y": mean + 0.75 * rng.standard_normal(919), "floor": floor.astype(float)}
 
-    def log_latent(b: Any, s: Any) -> Any:
-        factor = s["sd"][:, None] * s["correlation"]
-        z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
-        return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
-
     posterior = ex.groups.GroupedPosterior(
         lambda s: norm.logpdf(s["mean"], 0.0, 5.0).sum() - s["sd"].sum() - s["noise"],
-        log_latent,
+        correlated,
         lambda s, b, row: norm.logpdf(row["y"], b[0] + b[1] * row["floor"], s["noise"]),
         data,
         county,
@@ -148,14 +150,9 @@ def slopes(groups: int) -> Model:
     x = np.column_stack([np.ones(len(group)), rng.standard_normal((len(group), 4))])
     y = np.sum(x * effects[group], axis=1) + noise * rng.standard_normal(len(group))
 
-    def log_latent(b: Any, s: Any) -> Any:
-        factor = s["sd"][:, None] * s["correlation"]
-        z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
-        return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
-
     posterior = ex.groups.GroupedPosterior(
         lambda s: norm.logpdf(s["mean"], 0.0, 5.0).sum() - s["sd"].sum() - s["noise"],
-        log_latent,
+        correlated,
         lambda s, b, row: norm.logpdf(row[1], row[0] @ b, s["noise"]),
         (x, y),
         group,
@@ -184,11 +181,6 @@ def shops() -> Model:
     b = np.array([1.5, 0.3]) + rng.standard_normal((60, 2)) @ factor.T
     rate = np.exp(b[shop, 0] + b[shop, 1] * week) * rng.gamma(3.0, 1.0 / 3.0, size=len(shop))
 
-    def log_latent(b: Any, s: Any) -> Any:
-        factor = s["sd"][:, None] * s["correlation"]
-        z = jax.scipy.linalg.solve_triangular(factor, b - s["mean"], lower=True)
-        return norm.logpdf(z).sum() - jnp.log(jnp.diagonal(factor)).sum()
-
     def log_likelihood(s: Any, b: Any, row: Any) -> Any:
         y, week = row
         log, shape = b[0] + b[1] * week, s["shape"]
@@ -202,7 +194,7 @@ def shops() -> Model:
 
     posterior = ex.groups.GroupedPosterior(
         lambda s: norm.logpdf(s["mean"], 0.0, 5.0).sum() - s["sd"].sum() - 0.1 * s["shape"],
-        log_latent,
+        correlated,
         log_likelihood,
         (rng.poisson(rate).astype(float), week),
         shop,

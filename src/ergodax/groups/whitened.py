@@ -97,9 +97,8 @@ def _information(density: Conditional, layout: Layout, shared: PyTree, normal: b
         if normal:
             bend = -jax.jacfwd(lambda b: slope_at(shared, b, rows, mask))(law.mean)
             eigenvalues, vectors = jnp.linalg.eigh(bend)
-            bend = (
-                vectors @ jnp.diag(jnp.maximum(eigenvalues, 0.0)) @ vectors.T
-            )  # none is the least
+            least = jnp.maximum(eigenvalues, 0.0)  # rows may say nothing, but no less
+            bend = vectors @ (least[:, None] * vectors.T)
         else:
             inverse = jnp.linalg.inv(law.root)
             slope, bend = jnp.zeros_like(law.mean), inverse.T @ inverse
