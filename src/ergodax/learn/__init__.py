@@ -37,7 +37,8 @@ def __getattr__(name: str) -> Any:
     if name.islower():
         return importlib.import_module(f"ergodax.learn.{name}")
     try:
-        module = importlib.import_module("ergodax.learn.estimators")
+        place = "base" if name == "NotConvergedWarning" else "estimators"
+        module = importlib.import_module(f"ergodax.learn.{place}")
     except ModuleNotFoundError as error:
         if error.name != "sklearn":
             raise

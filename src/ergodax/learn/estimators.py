@@ -11,17 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ergodax.checks import real_number, shown
 from ergodax.learn import families
-from ergodax.learn.base import NotConvergedWarning, Regression
+from ergodax.learn.base import Regression
 from ergodax.learn.families import Family
-
-__all__ = [
-    "LinearRegressor",
-    "LogisticClassifier",
-    "NegativeBinomialRegressor",
-    "NotConvergedWarning",
-    "PoissonRegressor",
-    "RobustRegressor",
-]
 
 HALVINGS = 40  # of an interval that holds a quantile
 ONE_SD = 0.6826894921370859  # of a normal law lies within one sd

@@ -26,13 +26,12 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import LARGEST_DENSE, hessian_coordinates
 from ergodax.tune.decisions import Decision, Inference
-from ergodax.tune.nuts import warm_up_seconds
+from ergodax.tune.nuts import WHOLE, warm_up_seconds
 from ergodax.tune.rounds import NON_CENTRED
 from ergodax.tune.start import descent, plain_coordinates
 from ergodax.tune.whitening import unflattened
 
 LOOKED_AT = 4  # draws of the shared parameters, at which the quadrature is measured
-WHOLE = 2.0  # times the warm-up of NUTS, that its draws take with it
 LEFT = 0.2  # of the time, that a second inference needs
 SEARCH = 0.15  # of the time, for the mode with the latents
 SECOND = "more-nodes"  # the folder of a second inference

@@ -31,7 +31,7 @@ from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, scout
-from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, tune_nuts, warm_up_seconds
+from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
 from ergodax.tune.start import FEW_ROWS, Start, check_start, find_start
@@ -42,7 +42,6 @@ SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
-WHOLE = 2.0  # times the warm-up of NUTS, that its draws take with it
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 

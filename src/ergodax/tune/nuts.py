@@ -30,6 +30,7 @@ SETTLING = 50  # from the start to where the draws are looked at
 WINDOWS = 50, 100, 150  # after each the coordinates are those of its draws
 LAST = 60  # with the step alone adapted
 WARM_UP = SETTLING + sum(WINDOWS) + LAST
+WHOLE = 2.0  # times the warm-up, that it takes with the draws
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
 NORMAL = 0.75  # times d^(-1/4): a step from which coordinates are good; 1.24 on a normal law
