@@ -165,12 +165,17 @@ def test_a_fit_that_does_not_converge_warns_with_the_cause():
 
 
 FRAME = pd.DataFrame({"age": X, "kind": np.where(X > 50, "old", "young"), "y": LABEL})
+DAYS = pd.date_range("2013-01-01", periods=100)
 
 
 @pytest.mark.parametrize(
     ("model", "x", "y", "message"),
     [
         (learn.LinearRegressor(), FRAME[["age"]].assign(age=np.nan), PRICE, "NaN in column 'age'"),
+        (learn.LinearRegressor(), FRAME[["age"]].assign(day=DAYS), PRICE, "'day' holds times"),
+        (learn.LinearRegressor(), FRAME[["age", "kind"]].assign(day=DAYS.date), PRICE,
+         "'day' holds times"),
+        (learn.LinearRegressor("y ~ age + day"), FRAME.assign(day=DAYS), None, "'day' holds times"),
         (learn.LinearRegressor(), X[:, None], PRICE[:-1], "inconsistent numbers of samples"),
         (learn.LinearRegressor(), X, PRICE, "Expected 2D array"),
         (learn.LinearRegressor(), X[:, None], np.ones(100), "the target is constant"),

@@ -24,7 +24,14 @@ import ergodax as ex
 from ergodax import tune
 from ergodax.checks import flag, instance, real_array, real_number, shown, whole_number
 from ergodax.driver import Samples
-from ergodax.learn.design import FormulaDesign, FrameDesign, Matrix, check_finite, is_text
+from ergodax.learn.design import (
+    FormulaDesign,
+    FrameDesign,
+    Matrix,
+    check_finite,
+    check_no_time,
+    is_text,
+)
 from ergodax.learn.families import Family
 from ergodax.learn.regression import Draws, Model, Rows, regression
 from ergodax.tune import Inference
@@ -128,6 +135,9 @@ class Regression(BaseEstimator):
 
     def _read(self, X: Any, y: Any) -> tuple[Matrix, list[str], np.ndarray]:
         """The rows to fit, the columns' names, and the target."""
+        if self.formula is None and isinstance(X, pd.DataFrame):
+            for name, column in X.items():
+                check_no_time(column, name)
         if self.formula is not None:
             instance("formula", self.formula, str, "text such as 'y ~ x'")
             design = self._design = FormulaDesign(self.formula, X)

@@ -123,7 +123,7 @@ class FormulaDesign:
                 made: Any = Wanted
                 wanted = made(formula) if isinstance(formula, str) else formula
                 for name in sorted(set(wanted.required_variables) & set(frame.columns)):
-                    column_of(frame, name)
+                    check_no_time(column_of(frame, name), name)
                 found = model_matrix(formula, frame, context={}, na_action="ignore")
             except DataMismatchWarning as error:
                 raise ValueError(f"X has values that were not seen in fit. {error}") from None
@@ -177,6 +177,22 @@ def column_of(frame: Any, name: str) -> Any:
         row = int(np.argmax(column.isna().to_numpy()))
         raise ValueError(f"X contains NaN in column {name!r}, row {row}. Drop or impute it.")
     return column
+
+
+TIMES = {"datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period", "interval"}
+
+
+def check_no_time(column: Any, name: Any) -> None:
+    """Fail with the name of a column that holds times: as numbers they would be nanoseconds.
+
+    Raises:
+        TypeError: it does.
+    """
+    if pd.api.types.infer_dtype(column, skipna=True) in TIMES:
+        raise TypeError(
+            f"column {str(name)!r} holds times ({column.dtype}), which are no numbers. Code it as "
+            "one, such as (column - column.min()).dt.days, or as its month or weekday."
+        )
 
 
 class FrameDesign:
