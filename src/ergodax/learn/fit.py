@@ -17,7 +17,8 @@ import ergodax as ex
 from ergodax import tune
 from ergodax.checks import legible
 from ergodax.driver import Samples
-from ergodax.learn.estimators import LinearRegressor, LogisticClassifier, NotConvergedWarning
+from ergodax.learn.base import NotConvergedWarning
+from ergodax.learn.estimators import LinearRegressor, LogisticClassifier
 from ergodax.learn.regression import Draws, Model, distinct, title
 from ergodax.learn.tables import Table
 from ergodax.tune import Inference
