@@ -202,12 +202,10 @@ def test_a_normal_hierarchy_is_integrated_out_in_closed_form(vector):
         there = jax.tree.map(lambda x, f=factor: f * jnp.asarray(x), shared)
         frozen = marginal.freeze(there)
         exact = exact_at(there)
-        np.testing.assert_allclose(
-            marginal.log_likelihoods(frozen, marginal.data), exact, rtol=1e-10
-        )
-        np.testing.assert_allclose(marginal.log_likelihoods(frozen, few), exact[few], rtol=1e-10)
+        np.testing.assert_allclose(log_likelihoods(marginal, frozen, every), exact, rtol=1e-10)
+        np.testing.assert_allclose(log_likelihoods(marginal, frozen, few), exact[few], rtol=1e-10)
     scores = jax.jit(jax.jacobian(exact_at))(there)
-    found = eqx.filter_jit(marginal.per_example_gradients)(frozen, every)
+    found = gradients(marginal, frozen, every)
     np.testing.assert_allclose(found["mu"], scores["mu"], atol=1e-9)
     np.testing.assert_allclose(found["noise"].value, scores["noise"] * there["noise"], atol=1e-9)
     # Hessians too, which the one node of a rule with constant nodes would miss.
