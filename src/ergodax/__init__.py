@@ -50,6 +50,7 @@ from ergodax.sampler import (
     hmc,
     langevin,
     lattice_random_walk,
+    microcanonical,
     msgld,
     nogin,
     psgld,
@@ -102,8 +103,8 @@ __all__ = [
     # samplers
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
     "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
-    "samadams", "time_rescaled", "barker", "lattice_random_walk", "scir", "cyclical",
-    "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
+    "samadams", "time_rescaled", "barker", "lattice_random_walk", "scir", "microcanonical",
+    "cyclical", "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify",

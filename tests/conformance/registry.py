@@ -234,6 +234,9 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "barker, compensated": lambda h: ex.barker(
         known(), h, temperature=0.5, spread=1, compensate=True
     ),
+    "microcanonical": lambda h: ex.microcanonical(
+        minibatch(), h, 2.0, preconditioner=WEIGHTS, temperature=0.5
+    ),
     "lattice_random_walk": lambda h: ex.lattice_random_walk(minibatch(), h, temperature=0.5),
     "scir": lambda h: ex.scir(full(), h, temperature=0.5),
     "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),

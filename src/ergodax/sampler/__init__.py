@@ -3,6 +3,7 @@
 from ergodax.sampler import counterexamples
 from ergodax.sampler.cyclical import cyclical
 from ergodax.sampler.hamiltonian import hmc, rmhmc, split_hmc
+from ergodax.sampler.microcanonical import microcanonical
 from ergodax.sampler.overdamped import msgld, sgld, sgrld
 from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
@@ -20,6 +21,7 @@ __all__ = [
     "hmc",
     "langevin",
     "lattice_random_walk",
+    "microcanonical",
     "msgld",
     "nogin",
     "psgld",
