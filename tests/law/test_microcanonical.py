@@ -14,7 +14,7 @@ from ergodax.sampler.microcanonical import energy_error, scatter, turn
 CHAINS, STEPS = 4000, 3000
 
 
-def gaussian(curvature=1.0):
+def gaussian(curvature: float | tuple[float, ...] = 1.0):
     return ex.Target(lambda x: 0.5 * jnp.sum(jnp.asarray(curvature, x.dtype) * x**2))
 
 
