@@ -99,9 +99,14 @@ def moments(kernel_on, problem, replace, *, momentum=False):
     size = 2 * d if momentum else d
     points = jax.random.normal(jax.random.key(1), (40, size))
     points = points.at[:, :d].set(problem.mean[None] + 0.05 * points[:, :d])
-    before = jax.vmap(lambda z: monomials(z, jnp.zeros((size, size))))(points)
-    later = jax.vmap(lambda z: jax.vmap(after, (0, None))(every, z).mean(axis=0))
-    return fixed_point(np.asarray(before), np.asarray(jax.jit(later)(points)), d)
+
+    @jax.jit
+    @jax.vmap
+    def both(z):
+        before = monomials(z, jnp.zeros((size, size)))
+        return before, jax.vmap(after, (0, None))(every, z).mean(axis=0)
+
+    return fixed_point(*map(np.asarray, both(points)), d)
 
 
 def fixed_point(before, later, d):

@@ -50,6 +50,7 @@ def gaps(draws, mean, sd, ess):
     return np.abs(np.concatenate([off, wide]))
 
 
+@pytest.mark.slow
 def test_the_logistic_law_is_that_of_quadrature(logistic):
     """Four figures, z = 5: 2e-6 for a false alarm; the ESS of squares is taken as half."""
     mean, sd = quadrature()

@@ -28,7 +28,7 @@ DRAWS, Z = 100_000, 5.0
 def test_exact_draws_have_the_exact_moments(name, key, x64):
     """Independent draws, so a gate of 5 standard errors: 6e-7 for each of the 60 numbers."""
     target = TARGETS[name]()
-    x = np.asarray(target.sample(key, DRAWS))
+    x = np.asarray(jax.jit(lambda key: target.sample(key, DRAWS))(key))
     d = x.shape[1]
     assert x.shape == (DRAWS, target.mean.size)
     offset = x - np.asarray(target.mean)
@@ -44,9 +44,14 @@ def test_exact_draws_have_the_exact_moments(name, key, x64):
 def test_the_potential_belongs_to_the_draws(name, key, x64):
     """E[(x - mean) . grad U] = d and E[grad U] = 0, whatever the target."""
     target = TARGETS[name]()
-    x = target.sample(key, DRAWS)
-    gradient = np.asarray(jax.vmap(target.gradient)(x))
-    virial = np.sum((np.asarray(x) - np.asarray(target.mean)) * gradient, axis=1)
+
+    @jax.jit
+    def drawn(key):
+        x = target.sample(key, DRAWS)
+        return x, jax.vmap(target.gradient)(x)
+
+    x, gradient = map(np.asarray, drawn(key))
+    virial = np.sum((x - np.asarray(target.mean)) * gradient, axis=1)
     for values, expected in ((virial, x.shape[1]), *((g, 0.0) for g in gradient.T)):
         assert abs(values.mean() - expected) < Z * values.std() / np.sqrt(DRAWS)
 

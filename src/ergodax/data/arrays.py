@@ -54,15 +54,32 @@ def as_data(data: PyTree) -> PyTree:
     # jnp.array copies; device_put may alias NumPy's memory, and later writes would show up.
     with np.errstate(over="ignore"):
         arrays = jax.tree.map(jnp.array, data)
-    for path, array in jax.tree_util.tree_leaves_with_path(arrays):
-        name = "data" + jax.tree_util.keystr(path)
-        if jnp.issubdtype(array.dtype, jnp.inexact) and not tree.is_traced(array):
-            if not bool(jnp.all(jnp.isfinite(array))):
-                raise ValueError(
-                    f"{name} has values too large for {array.dtype}. Standardise it, or turn "
-                    "double precision on: jax.config.update('jax_enable_x64', True)."
-                )
+    for (name, leaf), array in zip(named.items(), jax.tree.leaves(arrays), strict=True):
+        narrower = jnp.issubdtype(array.dtype, jnp.inexact) and not tree.is_traced(leaf)
+        if narrower and not _fits(np.asarray(leaf), array.dtype):
+            raise ValueError(
+                f"{name} has values too large for {array.dtype}. Standardise it, or turn "
+                "double precision on: jax.config.update('jax_enable_x64', True)."
+            )
     return arrays
+
+
+def _fits(finite: np.ndarray, dtype: Any) -> bool:
+    """Whether finite numbers stay so in a dtype that may be narrower."""
+    if finite.dtype == dtype or not finite.size or finite.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.array([finite.min(), finite.max()]).astype(dtype)).all())
+
+
+def _bad(array: np.ndarray) -> np.ndarray:
+    return ~np.isfinite(array)
+
+
+@jax.jit
+def _not_finite(array: Array) -> Int[Array, ""]:
+    """How many numbers are NaN or infinite, as one program."""
+    return jnp.sum(~jnp.isfinite(array))
 
 
 def _check_leaf(name: str, leaf: Any) -> int:
@@ -72,11 +89,9 @@ def _check_leaf(name: str, leaf: Any) -> int:
     if array.ndim == 0:
         raise ValueError(f"{name} is a single number; it needs a leading axis of examples.")
     if jnp.issubdtype(array.dtype, jnp.inexact):
-        library = jnp if isinstance(array, jax.Array) else np
-        bad = ~library.isfinite(array)
-        count = int(bad.sum())
+        count = int(_not_finite(array)) if isinstance(array, jax.Array) else _bad(array).sum()
         if count:
-            row = int(library.argwhere(bad)[0][0])
+            row = int(np.argwhere(_bad(np.asarray(array)))[0][0])
             raise ValueError(
                 f"{name} has {count} values that are NaN or infinite, the first in row {row}. "
                 "Drop or impute these rows."

@@ -102,6 +102,7 @@ class Layout(eqx.Module):
         """The group of each distinct row."""
         return np.repeat(np.arange(self.num_groups), np.asarray(self.counts))
 
+    @eqx.filter_jit  # of groups that are not traced, one program in place of one an operation
     def block(self, groups: Int[Array, " m"], most: int | None = None) -> Block:
         """These groups with all their rows; `most` is the largest number of them in a group."""
         within = jnp.arange(self.most if most is None else most, dtype=jnp.int32)

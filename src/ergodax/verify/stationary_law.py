@@ -316,28 +316,32 @@ def _draws_in_a_loop(graph: Any, *, inside: bool) -> bool:
 
 @eqx.filter_jit
 def _derivatives(kernel: Kernel, position: PyTree) -> tuple[Any, ...]:
-    """A, B, b; what they miss and the estimator carries on at `AHEAD`; the scale; the places."""
+    """A, B, b; what they miss and the estimator carries on at `AHEAD`; the scale; the places.
+
+    The step is compiled once, with its derivative, and mapped over rows: from the origin along each
+    number, and at points elsewhere.
+    """
     step = DealtStep(kernel, position, kept=True)
-    x, xi = jnp.zeros_like(step.numbers), jnp.zeros(step.count, step.numbers.dtype)
-    key, *others = jax.random.split(jax.random.key(1), 1 + len(AHEAD))
-    ahead = jnp.array(AHEAD, jnp.int32)
-    # The kernel's own code runs once; what follows differentiates and maps its graph.
-    later = traced(lambda given: step.later(*given)[::2], (key, x, xi, ahead[0]))
+    n, size, rest = step.numbers.size, step.numbers.size + step.count, len(AHEAD)
+    elsewhere = np.random.default_rng(1).normal(size=(rest, size))
+    points = jnp.asarray(np.concatenate([np.zeros((size, size)), elsewhere]), step.numbers.dtype)
+    ways = jnp.eye(size + rest, size, dtype=step.numbers.dtype)
+    ahead = jnp.array([0] * size + list(AHEAD), jnp.int32)
+    keys = jax.random.split(jax.random.key(1), 1 + rest)
+    keys = keys[np.array([0] * size + list(range(1, 1 + rest)))]
+    start = (keys[0], points[0], ahead[0])
+    later = traced(lambda at: step.later(at[0], at[1][:n], at[1][n:], at[2])[::2], start)
 
-    def now(x: Vector, xi: Float[Array, " m"]) -> tuple[Vector, Vector]:
-        numbers, _ = later((key, x, xi, ahead[0]))
-        return numbers, numbers
+    def row(
+        key: PRNGKeyArray, ahead: Int[Array, ""], point: Vector, way: Vector
+    ) -> tuple[Any, Any]:
+        return jax.jvp(lambda point: later((key, point, ahead)), (point,), (way,))
 
-    (matrix, noise), shift = jax.jacfwd(now, argnums=(0, 1), has_aux=True)(x, xi)
-
-    def missed(key: PRNGKeyArray, ahead: Int[Array, ""]) -> tuple[Array, ...]:
-        z = jax.random.normal(key, (x.size + xi.size,), x.dtype)
-        found, moved = later((key, z[: x.size], z[x.size :], ahead))
-        read = matrix @ z[: x.size] + noise @ z[x.size :] + shift
-        return found - read, moved, jnp.max(jnp.abs(found))
-
-    errors, carried, sizes = jax.vmap(missed)(jnp.stack(others), ahead)
-    return matrix, noise, shift, errors, carried, jnp.max(sizes), step.places()
+    (found, moved), (slopes, _) = jax.vmap(row)(keys, ahead, points, ways)
+    slopes, shift = slopes[:size].T, found[0]
+    errors = found[size:] - points[size:] @ slopes.T - shift[None]
+    scale = jnp.max(jnp.abs(found[size:]))
+    return slopes[:, :n], slopes[:, n:], shift, errors, moved[size:], scale, step.places()
 
 
 def _of_affine(step: AffineStep) -> GaussianLaw:
