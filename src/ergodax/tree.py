@@ -19,6 +19,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from ergodax.normals import normal
+
 # A number, or an array of them that a formula takes in its place.
 Number = float | int | np.number[Any] | np.ndarray | Array
 
@@ -266,7 +268,7 @@ def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
         tree: any tree of floating-point arrays; only its shapes and dtypes matter.
     """
     source = _source.get()
-    return _random_like(jax.random.normal, key, tree) if source is None else source(key, tree)
+    return _random_like(normal, key, tree) if source is None else source(key, tree)
 
 
 # Two chains are coupled by the numbers that one of them drew; see `diagnostics.bias`.
@@ -281,7 +283,7 @@ def recorded_normals() -> Generator[list[PyTree]]:
     drawn: list[PyTree] = []
 
     def record(key: PRNGKeyArray, tree: PyTree) -> PyTree:
-        drawn.append(_random_like(jax.random.normal, key, tree))
+        drawn.append(_random_like(normal, key, tree))
         return drawn[-1]
 
     token = _source.set(record)

@@ -83,6 +83,13 @@ def test_a_proper_density_of_degenerate_coordinates_is_not_called_improper():
     assert improper_direction(flat, jnp.zeros(2), jnp.zeros(2), tiny) == "position[1]"
 
 
+@pytest.mark.parametrize("sd", [1e5, 1e8])
+def test_a_density_that_is_wider_than_its_curvature_tells_is_proper(sd):
+    capped = Coordinates(jnp.zeros(2), jnp.diag(jnp.array([1.0, 1024.0])))
+    wide = ex.Target(lambda x: 0.5 * x[0] ** 2 + 0.5 * (x[1] / sd) ** 2)
+    assert improper_direction(wide, jnp.zeros(2), jnp.zeros(2), capped) == ""
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_a_start_next_to_the_mode_tells_no_direction_of_its_own(scale):
     """Two normals, 4 sd apart: ten thousand steps from the start to the mode lead to the other."""

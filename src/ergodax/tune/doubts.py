@@ -24,6 +24,8 @@ PLACES, PRODUCTS = 8, 3
 ASIDE = 0.01  # posterior sds
 # Of the look along rays:
 FAR = 1e2, 1e4  # lengths
+FURTHER = 1e8, 1e12  # along one component, in which nothing cancels: a density may be as wide
+ONE = 1.0 + 1e-5  # the rise, in log distance, of the last density without an integral; rounded
 PLATEAU = 30.0  # in potential above the mode, below which chains come to it
 FLATTEST = 2  # directions
 NAMED = 4  # components of a direction
@@ -182,9 +184,11 @@ def improper_direction(
     rays = [(top, _lengthened(top - begin, coordinates))] if (top != begin).any() else []
     rays += [(centre, sign * ray) for ray in _flattest(coordinates) for sign in (1.0, -1.0)]
     for origin, ray in rays:
-        near, far = (_potential(target, init, origin + length * ray) for length in FAR)
+        lengths = FAR + (FURTHER if np.count_nonzero(ray) == 1 else ())
+        values = [_potential(target, init, origin + length * ray) for length in lengths]
+        rises = np.diff(values) / np.diff(np.log(lengths))  # NaN: beyond the numbers
         plateau = _potential(target, init, origin) + PLATEAU
-        if abs(far - near) < np.log(FAR[1] / FAR[0]) and near < plateau:
+        if abs(rises[0]) < ONE and not (rises >= ONE).any() and values[0] < plateau:
             names = _names(init)
             size = np.abs(ray)
             order = [k for k in np.argsort(-size)[:NAMED] if size[k] > LARGE * size.max()]
