@@ -19,7 +19,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from ergodax.normals import normal
+from ergodax.normals import normal, rademacher
 
 # A number, or an array of them that a formula takes in its place.
 Number = float | int | np.number[Any] | np.ndarray | Array
@@ -319,7 +319,7 @@ def given_normals(normals: list[PyTree]) -> Generator[None]:
 
 def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
     """Independent signs, +1 or -1, in the shape of `tree`."""
-    return _random_like(jax.random.rademacher, key, tree)
+    return _random_like(rademacher, key, tree)
 
 
 def signs(key: PRNGKeyArray, probability: PyTree) -> PyTree:

@@ -80,6 +80,20 @@ def test_every_bit_of_the_words_is_fair(words):
     assert np.abs(ones - 0.5).max() < 0.5 * 5.5 / (DRAWS / 2) ** 0.5
 
 
+def test_signs_are_fair_and_independent(key):
+    size = 200_000
+    one, two = (
+        np.asarray(normals.rademacher(k, (2, size // 2), jnp.float32))
+        for k in jax.random.split(key)
+    )
+    assert one.shape == (2, size // 2) and set(np.unique(one)) == {-1.0, 1.0}
+    for product in (one, one[0] * one[1], one * two, one[:, 1:] * one[:, :-1]):
+        assert abs(product.mean()) < 5.0 / product.size**0.5
+    np.testing.assert_array_equal(
+        normals.rademacher(key, (9,), jnp.float32), jax.random.rademacher(key, (9,), jnp.float32)
+    )
+
+
 def test_small_shapes_and_double_precision_are_jaxs_own(key):
     np.testing.assert_array_equal(
         normals.normal(key, (7, 3), jnp.float32), jax.random.normal(key, (7, 3))
