@@ -9,6 +9,7 @@ also gives constrained parameters in place of the unconstrained numbers that sam
 import contextlib
 import contextvars
 import dataclasses
+import fnmatch
 import functools
 from collections.abc import Callable, Generator
 from typing import Any
@@ -333,3 +334,42 @@ def signs(key: PRNGKeyArray, probability: PyTree) -> PyTree:
 def path_name(path: tuple[Any, ...]) -> str:
     """A key path as a name: ("layers", 0, "weight") gives "layers.0.weight"."""
     return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def chosen_by_name(which: Any, tree: PyTree) -> PyTree:
+    """True at the leaves of a tree whose names are chosen, else False.
+
+    Args:
+        which: a name such as "layers.0", which stands for all below it, a pattern such as "*bias",
+            a list of them, or a function of a leaf's name.
+        tree: any; "layers.0.weight" is the name of a leaf.
+
+    Raises:
+        TypeError: none of these.
+        ValueError: no leaf is chosen.
+    """
+    patterns = [which] if isinstance(which, str) else which
+    if not callable(which) and not (
+        isinstance(patterns, list | tuple) and all(isinstance(p, str) for p in patterns)
+    ):
+        raise TypeError(
+            "trainable must be a name or a pattern of leaves, a list of them, or a function of a "
+            f"leaf's name, not {which!r}."
+        )
+
+    def fits(path: tuple[Any, ...], leaf: Any) -> bool:
+        name = path_name(path)
+        if callable(which):
+            return bool(which(name))
+        return any(
+            name == p or name.startswith(f"{p}.") or fnmatch.fnmatchcase(name, p) for p in patterns
+        )
+
+    found = jax.tree_util.tree_map_with_path(fits, tree)
+    if not any(jax.tree.leaves(found)):
+        names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+        raise ValueError(
+            f"trainable={which!r} chooses no leaf of {', '.join(names[:20])}. Try one of these "
+            "names, or a pattern such as '*weight'."
+        )
+    return found

@@ -56,6 +56,16 @@ def test_a_run_and_its_predictions(key):
     assert jax.tree.leaves(scores)[0].shape[0] == 12
 
 
+def test_some_parameters_alone():
+    module = Network()
+    posterior = network.posterior(module, (X, Y), Gaussian(0.5), trainable=["layers.1", "norm"])
+    assert posterior.paths() == ["layers.1.bias", "layers.1.kernel", "norm.bias", "norm.scale"]
+    again = posterior.module(jax.tree.map(lambda x: x + 1.0, posterior.start))
+    np.testing.assert_array_equal(again.layers[0].kernel[...], module.layers[0].kernel[...])
+    np.testing.assert_array_equal(again.norm.scale[...], module.norm.scale[...] + 1.0)
+    assert jax.tree.structure(posterior.position(Network(1))) == jax.tree.structure(posterior.start)
+
+
 def test_a_member_of_another_seed():
     posterior = network.posterior(Network(0), (X, Y), Gaussian())
     other = Network(1)

@@ -17,6 +17,7 @@ Gaussian, Categorical = network.likelihoods.Gaussian, network.likelihoods.Catego
 Bernoulli = network.likelihoods.Bernoulli
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(12, 3))
+X32, Y32 = X.astype(np.float32), X[:, 0].astype(np.float32)
 
 
 def mlp(outputs: Any = 1, dtype: Any = jnp.float64) -> eqx.nn.MLP:
@@ -31,7 +32,8 @@ def outputs_of(module):
 
 
 def posterior_of(module, targets, likelihood, **more):
-    return network.posterior(module, (X, targets), likelihood, **more)
+    x = X32 if np.asarray(targets).dtype == np.float32 else X
+    return network.posterior(module, (x, targets), likelihood, **more)
 
 
 @pytest.mark.slow
@@ -223,3 +225,54 @@ def test_dropout_that_is_off_is_accepted():
     module = eqx.nn.inference_mode(Looked(0.5))
     posterior = network.posterior(module, (np.array([0, 1]), np.ones(2)), Gaussian())
     assert len(posterior.paths()) == 5
+
+
+def test_the_last_layer_alone_is_a_linear_regression(x64):
+    """Its posterior is normal, of the precision Phi^T Phi / s^2 + prior, and the rest stays."""
+    module, y = mlp(), RNG.normal(size=12)
+    posterior = posterior_of(module, y, Gaussian(0.5), trainable="layers.1")
+    assert posterior.paths() == ["layers.1.weight", "layers.1.bias"]
+    first = module.layers[0]
+    hidden = np.maximum(X @ np.asarray(first.weight).T + np.asarray(first.bias), 0)
+    phi = np.column_stack([hidden, np.ones(12)])
+    precision = phi.T @ phi / 0.25 + np.diag([5.0] * 5 + [1.0])  # variances 1 / inputs, and 1
+    flat, unravel = tree.ravel(posterior.freeze(posterior.start))
+    found = jax.jit(jax.hessian(lambda x: posterior.potential(unravel(x))))(flat)
+    np.testing.assert_allclose(found, precision, rtol=1e-9)
+    moved = jax.tree.map(lambda x: x + 1.0, posterior.start)
+    again = posterior.module(moved)
+    np.testing.assert_array_equal(again.layers[0].weight, first.weight)
+    np.testing.assert_array_equal(again.layers[1].bias, module.layers[1].bias + 1.0)
+    other = posterior.position(again)
+    np.testing.assert_array_equal(*(jax.tree.leaves(p)[0] for p in (other, moved)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "paths"),
+    [
+        ("*.bias", ["layers.0.bias", "layers.1.bias"]),
+        (["layers.0", "layers.1.bias"], ["layers.0.weight", "layers.0.bias", "layers.1.bias"]),
+        (lambda name: name.endswith("1.weight"), ["layers.1.weight"]),
+    ],
+)
+def test_parameters_are_chosen_by_name(chosen, paths, key):
+    posterior = posterior_of(mlp(dtype=jnp.float32), Y32, Gaussian(0.5), trainable=chosen)
+    assert posterior.paths() == paths
+    kernel = ex.sgld(ex.Minibatch(posterior, 4), 1e-3)
+    samples = ex.sample(kernel, posterior.start, 5, key=key, progress=False)
+    assert len(jax.tree.leaves(samples.position)) == len(paths)
+    prediction = network.predict(posterior, jax.tree.map(lambda x: x[0], samples.position), X32)
+    assert prediction.mean.shape == (12,)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "error", "words"),
+    [
+        ("layers.7", ValueError, "layers.0.weight, layers.0.bias"),
+        (3, TypeError, "not 3"),
+        (lambda name: False, ValueError, "chooses no leaf"),
+    ],
+)
+def test_a_choice_of_nothing_is_refused(chosen, error, words):
+    with pytest.raises(error, match=words):
+        posterior_of(mlp(dtype=jnp.float32), Y32, Gaussian(0.5), trainable=chosen)

@@ -32,6 +32,7 @@ class Network(eqx.Module):
     """A module whose parameters are an argument."""
 
     rest: PyTree  # what the module has besides parameters
+    fixed: PyTree  # parameters that stay as they are, in the structure of all; None elsewhere
     # How many inputs each parameter array has, in the order of the leaves; 1 where a prior is not
     # scaled by them.
     inputs: tuple[int, ...] = eqx.field(static=True)
@@ -40,6 +41,7 @@ class Network(eqx.Module):
 
     def module(self, parameters: PyTree) -> Any:
         """The module with these parameters, a tree like that of `take_apart`."""
+        parameters = parameters if self.fixed is None else eqx.combine(parameters, self.fixed)
         if self.graph is None:
             return eqx.combine(parameters, tree.thaw(self.rest))
         from flax import nnx
@@ -52,11 +54,12 @@ class Network(eqx.Module):
         return module(rows) if self.batched else jax.vmap(module)(rows)
 
 
-def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
+def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tuple[Network, PyTree]:
     """A module as a function of its parameters, and these: its floating-point arrays.
 
-    They are the module with None in place of all else for Equinox, a dict for Flax. By default an
-    Equinox module takes one row and a Flax module a batch; `batched` says otherwise.
+    They are the module with None in place of all else for Equinox, a dict for Flax; where
+    `trainable` chooses some, the others are None too. By default an Equinox module takes one row
+    and a Flax module a batch; `batched` says otherwise.
     Raises: TypeError for what is no such module, ValueError for one with no posterior.
     """
     if batched is not None:
@@ -78,7 +81,13 @@ def take_apart(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
     for path, leaf in leaves:
         if jnp.iscomplexobj(leaf):
             raise TypeError(f"{tree.path_name(path)} is complex; a position must be real.")
-    return network, parameters
+    if trainable is None:
+        return network, parameters
+    chosen = tree.chosen_by_name(trainable, parameters)
+    moving, fixed = eqx.partition(parameters, chosen)
+    which = zip(network.inputs, jax.tree.leaves(chosen), strict=True)
+    inputs = tuple(count for count, moves in which if moves)
+    return Network(network.rest, fixed, inputs, network.batched, network.graph), moving
 
 
 def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
@@ -100,7 +109,7 @@ def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
         1 if any(path[: len(p)] == p for p in without) else _inputs(path, leaf)
         for path, leaf in leaves
     )
-    return Network(tree.hide(rest), inputs, batched), parameters
+    return Network(tree.hide(rest), None, inputs, batched), parameters
 
 
 def _inputs(path: tuple[Any, ...], leaf: Any) -> int:
@@ -129,7 +138,7 @@ def _flax(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
         for path, value in jax.tree_util.tree_leaves_with_path(pure)
     ]
     inputs = tuple(known.get(path, _flax_inputs(path, value)) for path, value in leaves)
-    return Network(rest, inputs, batched, graph), pure
+    return Network(rest, None, inputs, batched, graph), pure
 
 
 def _flax_inputs(path: tuple[Any, ...], value: Any) -> int:

@@ -73,7 +73,15 @@ class NetworkPosterior(Posterior):
         Raises:
             ValueError: another structure or other shapes.
         """
-        _, parameters = take_apart(module, self.program.network.batched)
+        network = self.program.network
+        _, parameters = take_apart(module, network.batched)
+        if network.fixed is not None:
+            whole = eqx.combine(self.start["network"], network.fixed)
+            if jax.tree.structure(whole) == jax.tree.structure(parameters):
+                fixed = jax.tree.map(
+                    lambda x: x is None, network.fixed, is_leaf=lambda x: x is None
+                )
+                parameters = eqx.filter(parameters, fixed)
         position = {**self.start, "network": parameters}
         ours, theirs = (jax.tree.map(jnp.shape, p) for p in (self.start, position))
         if jax.tree.structure(self.start) != jax.tree.structure(position) or ours != theirs:
@@ -86,7 +94,13 @@ class NetworkPosterior(Posterior):
 
 
 def posterior(
-    module: Any, data: PyTree, likelihood: Any, prior: Any = None, *, batched: bool | None = None
+    module: Any,
+    data: PyTree,
+    likelihood: Any,
+    prior: Any = None,
+    *,
+    batched: bool | None = None,
+    trainable: Any = None,
 ) -> NetworkPosterior:
     """The posterior of the parameters of an Equinox or Flax NNX module.
 
@@ -103,6 +117,9 @@ def posterior(
         prior: one of network.priors for all arrays, or ByPath; by default normal with standard
             deviation 1 / sqrt(inputs), and 1 for biases.
         batched: whether the module takes a whole batch; by default as above.
+        trainable: the parameters that are sampled, all others staying as the module has them, such
+            as trained weights: a name such as "layers.2", a pattern such as "*.bias" or "*lora*", a
+            list of them, or a function of a parameter's name. By default all.
 
     Returns:
         A Posterior; its mode is the maximum a posteriori network.
@@ -133,7 +150,7 @@ def posterior(
         if not (isinstance(data, tuple | list) and len(data) == 2):
             raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
         data = tuple(data)
-    network, parameters = take_apart(module, batched)
+    network, parameters = take_apart(module, batched, trainable)
     paths = _paths(parameters)
     if isinstance(prior, ByPath):
         priors = prior.assign(paths)
