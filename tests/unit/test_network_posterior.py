@@ -242,7 +242,7 @@ def test_the_last_layer_alone_is_a_linear_regression(x64):
     moved = jax.tree.map(lambda x: x + 1.0, posterior.start)
     again = posterior.module(moved)
     np.testing.assert_array_equal(again.layers[0].weight, first.weight)
-    np.testing.assert_array_equal(again.layers[1].bias, module.layers[1].bias + 1.0)
+    np.testing.assert_array_equal(again.layers[1].bias, np.asarray(module.layers[1].bias) + 1.0)
     other = posterior.position(again)
     np.testing.assert_array_equal(*(jax.tree.leaves(p)[0] for p in (other, moved)))
 
