@@ -1,9 +1,9 @@
-"""Scikit-learn's own checks of its convention, on every regression.
+"""Scikit-learn's own checks of its convention, on every regression and network.
 
 Most of these fits are of tables that are made up and looked at for their shapes alone. So in the
 slow checks `ex.infer` hands out draws of the normal law at the mode, in milliseconds and not in
 seconds: what is checked is how the classes behave, and not the draws, whose laws have tests of
-their own. A few checks run as they are.
+their own. A few checks run as they are. Networks take few steps.
 """
 
 import types
@@ -28,6 +28,14 @@ MODELS = [
     learn.PoissonRegressor(),
     learn.NegativeBinomialRegressor(),
 ]
+QUICK: dict[str, Any] = {
+    "hidden_layer_sizes": (8,),
+    "num_members": 2,
+    "max_epochs": 100,
+    "num_steps": 20,
+    "num_draws": 5,
+}
+NETWORKS = [learn.MLPRegressor(**QUICK), learn.MLPClassifier(**QUICK)]
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 EXCEPTIONS = {
     WEIGHTS: "a row of weight 2 and a row that stands twice have one posterior, and other draws",
@@ -72,7 +80,7 @@ def normal_at_the_mode(posterior, init, *, key, accuracy, num_chains, **_):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("model", MODELS + NETWORKS, ids=lambda model: type(model).__name__)
 def test_the_convention_is_kept(model, monkeypatch):
     monkeypatch.setattr(ex, "infer", normal_at_the_mode)
     found, failed = checks(model), {}

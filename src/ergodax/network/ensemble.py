@@ -33,10 +33,12 @@ class Ensemble:
     Attributes:
         positions: of the posterior, leading axis members; the best of each by its held-out rows.
         losses: minus the mean log density of the held-out rows, shape (epochs, members).
+        held_out: the numbers of these rows.
     """
 
     positions: PyTree
     losses: np.ndarray
+    held_out: np.ndarray
 
 
 class _Member(eqx.Module):
@@ -136,7 +138,7 @@ def deep_ensemble(
             "every member's loss is NaN or infinite. Try a smaller learning rate, and "
             "standardised inputs and targets."
         )
-    return Ensemble(tree.thaw(now.best), np.stack(losses))
+    return Ensemble(tree.thaw(now.best), np.stack(losses), np.asarray(order[:held]))
 
 
 @functools.cache  # one object for one number: programs are compiled anew for another
