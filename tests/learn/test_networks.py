@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ergodax import network
-from ergodax.learn import MLPClassifier, MLPRegressor
+from ergodax.learn import MLPClassifier, MLPRegressor, members
 from ergodax.learn.members import sample_members
 from ergodax.tune.budget import Deadline
 
@@ -23,7 +23,7 @@ X = RNG.uniform(-2.0, 2.0, (80, 2))
 NOISE = RNG.normal(size=80)
 Y = 100.0 + 10.0 * np.sin(2.0 * X[:, 0]) + 3.0 * X[:, 1] + NOISE
 LABELS = np.where(Y > 100.0, "high", "low")
-QUICK = {"num_members": 2, "max_epochs": 60, "num_steps": 1000, "num_draws": 20, "random_state": 0}
+QUICK = {"num_members": 2, "max_epochs": 200, "num_steps": 1000, "num_draws": 20, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +37,18 @@ def classifier():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [200, 50])
-def test_the_members_have_the_law_of_a_linear_model(rows, key):
+@pytest.mark.parametrize("aim", [1e-4, 3.0])
+def test_the_members_have_the_law_of_a_linear_model(aim, key, monkeypatch):
     """Of a linear network with a known noise the posterior is normal."""
+    monkeypatch.setattr(members, "FIRST", aim)
+    monkeypatch.setattr(members, "LAST", aim)
     x = np.asarray(RNG.normal(size=(200, 3)) * [1.0, 2.0, 0.5], np.float32)
     y = np.asarray(x @ [1.0, -1.0, 0.5] + 0.5 * RNG.normal(size=200), np.float32)
     module = eqx.nn.Linear(3, 1, key=key)
     posterior = network.posterior(module, (x, y), network.likelihoods.Gaussian(0.5))
     starts = jax.tree.map(lambda w: jnp.stack([w] * 4), posterior.start)
     found = sample_members(
-        posterior, starts, key=key, num_steps=8000, num_draws=1000, batch_size=rows,
+        posterior, starts, key=key, num_steps=8000, num_draws=1000, batch_size=200,
         deadline=Deadline.never(),
     )  # fmt: skip
     design = np.column_stack([x, np.ones(200)])
@@ -57,12 +59,9 @@ def test_the_members_have_the_law_of_a_linear_model(rows, key):
     sd = np.sqrt(np.diag(covariance))
     error = np.abs(draws.mean(axis=0) - mean) / sd
     ratio = draws.std(axis=0) / sd
-    if rows == 200:
-        assert (error < 0.2).all() and (np.abs(ratio - 1.0) < 0.15).all()
-        # at so few dimensions a step of the size aimed at is seen, and what is measured is aimed at
-        assert 0.1 < found.setting.energy_error < 10.0
-    else:  # the negative control: batches of a quarter of the rows heat the members
-        assert (ratio > 1.15).any()
+    right = (error < 0.2).all() and (np.abs(ratio - 1.0) < 0.15).all()
+    assert right == (aim < 1.0)  # the negative control: steps that are too long
+    assert aim / 10.0 < found.setting.energy_error < 10.0 * aim
 
 
 def test_answers_are_in_the_users_units(regressor):
@@ -96,6 +95,7 @@ def test_other_units_and_names_give_the_same_answer(regressor):
     assert list(other.feature_names_in_) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_classes_keep_their_names(classifier):
     assert classifier.classes_.tolist() == ["high", "low"]
     probabilities = classifier.predict_proba(X)
@@ -113,6 +113,7 @@ def test_the_verdict_says_what_was_measured(regressor):
     assert f"{found.density:.3f}" in regressor.verdict_ and "R-hat" in regressor.verdict_
 
 
+@pytest.mark.slow
 def test_the_same_state_gives_the_same_draws(regressor):
     again = clone(regressor).fit(X, Y)
     np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
@@ -120,6 +121,7 @@ def test_the_same_state_gives_the_same_draws(regressor):
     np.testing.assert_array_equal(loaded.predict(X), regressor.predict(X))
 
 
+@pytest.mark.slow
 def test_rows_that_come_later_count(regressor):
     # the first rows know nothing of where x is above 0
     below = X[:, 0] < 0.0
@@ -148,8 +150,8 @@ def test_in_a_pipeline(regressor):
     assert model.predict(frame[:3]).shape == (3,)
     with pytest.raises(ValueError, match="'c'"):
         model.predict(pd.DataFrame({"x": [0.0], "kind": ["c"]}))
-    scores = cross_val_score(make_pipeline(StandardScaler(), clone(regressor)), X, Y, cv=2)
-    assert (scores > 0.6).all()
+    scores = cross_val_score(make_pipeline(StandardScaler(), clone(regressor)), X, X[:, 0], cv=2)
+    assert (scores > 0.9).all()
 
 
 @pytest.mark.slow
@@ -173,6 +175,7 @@ def test_a_module_of_flax():
     assert MLPClassifier(module=module, **QUICK).fit(X, LABELS).score(X, LABELS) > 0.9
 
 
+@pytest.mark.slow
 def test_time_that_is_short_ends_a_fit():
     model = MLPRegressor((8, 8), **QUICK | {"num_steps": 10**8, "max_seconds": 0.5}).fit(X, Y)
     assert np.isfinite(model.predict(X)).all()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +24,7 @@ FIRST, LAST = 10.0, 1.0  # variances of a step's energy error, for a dimension, 
 SCORES = 1_000  # rows whose scores stand for all
 PROBES, BETWEEN = 16, 4  # places where a member's energy error is measured, and steps between
 SEEN = 4  # draws of a round; those of the last half of the rounds set the length
+TRIAL, IN_TIME = 16, 0.8  # steps that are timed; the share of the time that may be planned
 TRIES = 6  # of a round, each with a quarter of the step
 
 
@@ -106,19 +108,25 @@ def sample_members(
     if setting is None:
         setting = Setting(_scales(posterior, starts, key_scales), 0.1, 1.0)
     run: dict[str, Any] = {"key": key_run, "progress": progress}
-    state, warm, seen = None, deadline.share(0.5), []
+    seen: list[PyTree] = []
+    begin: dict[str, Any] = {"positions": starts}
+    for _ in range(2):  # the first compiles, and the second tells how many steps there is time for
+        began = time.perf_counter()
+        setting, _, samples = _tried(gradient, setting, TRIAL, TRIAL, begin, deadline, run)
+        begin = {"state": samples.final_state}
+    each = (time.perf_counter() - began) / TRIAL
+    num_steps = max(1, min(num_steps, int(IN_TIME * deadline.left() / each)))
     steps = max(1, num_steps // 2 // ROUNDS)
     for number in range(ROUNDS):
-        begin = {"positions": starts} if state is None else {"state": state}
         thin = max(1, steps // SEEN)
-        setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, warm, run)
-        state = samples.final_state
+        setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
+        state, begin = samples.final_state, {"state": samples.final_state}
         seen = [*seen, samples.position][(number + 1) // 2 - number - 1 :]
         key_probes = jax.random.fold_in(key_scales, number)
         aim = FIRST * (LAST / FIRST) ** (number / (ROUNDS - 1))
         setting = _adjusted(setting, seen, _energy_errors(kernel, key_probes, state), aim)
     steps = max(1, num_steps // 2)
-    thin, begin = max(1, steps // num_draws), {"state": state}
+    thin = max(1, steps // num_draws)
     setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
     return Members(samples.position, setting)
 

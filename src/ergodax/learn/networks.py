@@ -33,6 +33,7 @@ ACTIVATIONS = {"silu": jax.nn.silu, "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu
 PRIOR = network.priors.Normal(4.0)  # sd 1 for the weights of a unit with 16 inputs
 STEPS_OF_EPOCH, BATCHES = 32, (16, 128)  # of the optimiser; its least and largest batch
 CHECKED = 256  # rows on which the verdict is measured
+FEWEST = 32  # draws by which a density without a row can be told
 UNSURE = 0.7  # above such a Pareto k a leave-one-out density is not known
 LEAST_ROWS = 64  # that are predicted at once, so that few programs are compiled
 
@@ -498,7 +499,7 @@ class MLPClassifier(ClassifierMixin, _Network):
         new = ~np.isin(y, self.classes_)
         if new.any():
             raise ValueError(
-                f"y has the class {shown(y[new][0])}, which is none of "
+                f"y has the class {shown(y[new][:1].tolist()[0])}, which is none of "
                 f"{shown(self.classes_.tolist(), 300)}."
             )
         return np.searchsorted(self.classes_, y).astype(np.int32)
@@ -544,6 +545,8 @@ def _left_out(densities: Float[np.ndarray, "draws rows"]) -> tuple[float, float]
     """The mean log density of a row left out, by smoothed importance weights; how many unsure."""
     from arviz_stats.base import array_stats
 
+    if len(densities) < FEWEST:
+        return math.nan, 1.0
     weights, k = array_stats.psislw(-densities.T)
     density = logsumexp(weights + densities.T, axis=-1)
     return float(np.mean(density)), float(np.mean(~(np.asarray(k) < UNSURE)))
