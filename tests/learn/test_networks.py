@@ -1,5 +1,7 @@
 """Networks in scikit-learn's convention: laws of what is sampled, units, streams, refusals."""
 
+from typing import Any
+
 import cloudpickle
 import equinox as eqx
 import jax
@@ -24,6 +26,10 @@ NOISE = RNG.normal(size=80)
 Y = 100.0 + 10.0 * np.sin(2.0 * X[:, 0]) + 3.0 * X[:, 1] + NOISE
 LABELS = np.where(Y > 100.0, "high", "low")
 QUICK = {"num_members": 2, "max_epochs": 200, "num_steps": 1000, "num_draws": 20, "random_state": 0}
+
+
+def new(model: Any) -> Any:
+    return clone(model)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +121,7 @@ def test_the_verdict_says_what_was_measured(regressor):
 
 @pytest.mark.slow
 def test_the_same_state_gives_the_same_draws(regressor):
-    again = clone(regressor).fit(X, Y)
+    again = new(regressor).fit(X, Y)
     np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
     loaded = cloudpickle.loads(cloudpickle.dumps(regressor))
     np.testing.assert_array_equal(loaded.predict(X), regressor.predict(X))
@@ -125,7 +131,7 @@ def test_the_same_state_gives_the_same_draws(regressor):
 def test_rows_that_come_later_count(regressor):
     # the first rows know nothing of where x is above 0
     below = X[:, 0] < 0.0
-    model = clone(regressor).partial_fit(X[below], Y[below])
+    model = new(regressor).partial_fit(X[below], Y[below])
     before = np.abs(model.predict(X[~below]) - Y[~below]).mean()
     model.partial_fit(X[~below], Y[~below])
     after = np.abs(model.predict(X[~below]) - Y[~below]).mean()
@@ -146,11 +152,11 @@ def test_classes_that_come_later_are_announced():
 @pytest.mark.slow
 def test_in_a_pipeline(regressor):
     frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 1] > 0, "a", "b")})
-    model = clone(regressor).fit(frame, Y)
+    model = new(regressor).fit(frame, Y)
     assert model.predict(frame[:3]).shape == (3,)
     with pytest.raises(ValueError, match="'c'"):
         model.predict(pd.DataFrame({"x": [0.0], "kind": ["c"]}))
-    scores = cross_val_score(make_pipeline(StandardScaler(), clone(regressor)), X, X[:, 0], cv=2)
+    scores = cross_val_score(make_pipeline(StandardScaler(), new(regressor)), X, X[:, 0], cv=2)
     assert (scores > 0.9).all()
 
 

@@ -110,6 +110,7 @@ def sample_members(
     run: dict[str, Any] = {"key": key_run, "progress": progress}
     seen: list[PyTree] = []
     begin: dict[str, Any] = {"positions": starts}
+    began = 0.0
     for _ in range(2):  # the first compiles, and the second tells how many steps there is time for
         began = time.perf_counter()
         setting, _, samples = _tried(gradient, setting, TRIAL, TRIAL, begin, deadline, run)

@@ -543,10 +543,10 @@ def _each(
 
 def _left_out(densities: Float[np.ndarray, "draws rows"]) -> tuple[float, float]:
     """The mean log density of a row left out, by smoothed importance weights; how many unsure."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     if len(densities) < FEWEST:
         return math.nan, 1.0
-    weights, k = array_stats.psislw(-densities.T)
-    density = logsumexp(weights + densities.T, axis=-1)
-    return float(np.mean(density)), float(np.mean(~(np.asarray(k) < UNSURE)))
+    found: Any = array_stats.psislw(-densities.T)
+    density = np.asarray(logsumexp(found[0] + densities.T, axis=-1))
+    return float(density.mean()), float(np.mean(~(np.asarray(found[1]) < UNSURE)))
