@@ -44,7 +44,8 @@ def read(name: str, given: Any, seed: int) -> list[np.ndarray]:
         arrays = np.load(given.uci / f"{name}.npz")
         x, y, test = arrays["x"].astype(float), arrays["y"].astype(float), arrays["test_mask"][seed]
         parts = [x[~test], x[test], y[~test], y[test]]
-    found = []
+    found: list[np.ndarray] = []
+    parts = [np.asarray(part) for part in parts]
     for train, test in (parts[:2], parts[2:]):
         spread = train.std(axis=0)
         spread = np.where(spread > 0.0, spread, 1.0)
