@@ -161,12 +161,12 @@ def test_in_a_pipeline(regressor):
 
 
 @pytest.mark.slow
-def test_any_module():
+def test_any_module_by_all_rows_and_by_batches():
     def build(key):
         return eqx.nn.MLP(2, 2, 8, 1, activation=jnp.tanh, key=key)
 
-    for module in (build, build(jax.random.key(0))):
-        model = MLPRegressor(module=module, **QUICK).fit(X, Y)
+    for module, rows in ((build, 80), (build(jax.random.key(0)), 40)):
+        model = MLPRegressor(module=module, batch_size=rows, **QUICK).fit(X, Y)
         assert model.score(X, Y) > 0.8
         weight = jax.tree.leaves(model.ensemble_.positions)[0]
         assert not np.allclose(weight[0], weight[1])

@@ -20,7 +20,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import mean_squares, some_rows
 
 ROUNDS = 10  # of the burn-in, after each of which step and length are set anew
-FIRST, LAST = 10.0, 1.0  # variances of a step's energy error, for a dimension, that are aimed at
+FIRST, LAST = 10.0, 2.0  # variances of a step's energy error, for a dimension, that are aimed at
 SCORES = 1_000  # rows whose scores stand for all
 PROBES, BETWEEN = 16, 4  # places where a member's energy error is measured, and steps between
 SEEN = 4  # draws of a round; those of the last half of the rounds set the length
@@ -81,7 +81,7 @@ def sample_members(
     - the length becomes the root of the summed variances of a member's weights, in these
       coordinates, so that a member turns where it has crossed its mode;
     - the step h is changed by (a / v)^(1/6), where v is the measured variance of the energy that
-      a step adds, for a dimension, which grows as h^6, and a falls from 10 to 1: large steps at
+      a step adds, for a dimension, which grows as h^6, and a falls from 10 to 2: large steps at
       first, which come far, and small ones at last, whose bias is small.
 
     Args:

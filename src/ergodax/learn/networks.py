@@ -43,7 +43,7 @@ class Measured:
     """What is known about a fit.
 
     Attributes:
-        energy_error: variance of the energy that a step adds, for a dimension; about 1 is aimed
+        energy_error: variance of the energy that a step adds, for a dimension; about 2 is aimed
             at, and much more says that draws are biased.
         r_hat: of the predicted means or probabilities among members, the median over rows.
         density: mean log density of a row that is left out, by importance sampling.
@@ -89,7 +89,7 @@ class _Network(BaseEstimator):
         num_members: Any = 8,
         max_epochs: Any = 1000,
         validation_fraction: Any = 0.1,
-        num_steps: Any = 16_000,
+        num_steps: Any = 20_000,
         num_draws: Any = 100,
         batch_size: Any = 16_384,
         max_seconds: Any = 600.0,
@@ -195,7 +195,7 @@ class _Network(BaseEstimator):
         keys = jax.random.split(jax.random.fold_in(self._key, 2), self.num_members)
         if self.module is None:
             sizes = (inputs, *self.hidden_layer_sizes, self._outputs())
-            return [_perceptron(sizes, ACTIVATIONS[self.activation], key) for key in keys]
+            return [_perceptron(sizes, self.activation, key) for key in keys]
         flax = any(c.__module__.startswith("flax") for c in type(self.module).__mro__)
         if isinstance(self.module, eqx.Module) or flax:
             return [self.module]
@@ -505,12 +505,21 @@ class MLPClassifier(ClassifierMixin, _Network):
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
 
-def _perceptron(sizes: tuple[int, ...], activation: Any, key: Any) -> eqx.nn.Sequential:
+class _Activation(eqx.Module):
+    """By name, since JAX's functions can't be pickled."""
+
+    name: str = eqx.field(static=True)
+
+    def __call__(self, x: Array, *, key: Any = None) -> Array:
+        return ACTIVATIONS[self.name](x)
+
+
+def _perceptron(sizes: tuple[int, ...], activation: str, key: Any) -> eqx.nn.Sequential:
     """Linear layers with an activation between them."""
     layers: list[Any] = []
     for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         layers += [eqx.nn.Linear(inputs, outputs, key=jax.random.fold_in(key, number))]
-        layers += [eqx.nn.Lambda(activation)]
+        layers += [_Activation(activation)]
     return eqx.nn.Sequential(layers[:-1])
 
 
