@@ -114,9 +114,14 @@ def test_classes_keep_their_names(classifier):
 
 def test_the_verdict_says_what_was_measured(regressor):
     found = regressor.measured_
-    assert np.isfinite(found.energy_error) and np.isfinite(found.density)
-    assert 0.9 < found.r_hat < 10.0 and 0.0 <= found.unsure <= 1.0
-    assert f"{found.density:.3f}" in regressor.verdict_ and "R-hat" in regressor.verdict_
+    assert np.isfinite(found.energy_error) and 0.9 < found.r_hat < 10.0
+    rows = regressor.ensemble_.held_out
+    posterior, members = regressor.network_posterior_, regressor.ensemble_.positions
+    x, y = (part[rows] for part in posterior.data)
+    expected = network.predict(posterior, members, x, y).log_density
+    assert expected is not None
+    np.testing.assert_allclose(found.held_out, expected.mean() - np.log(Y.std()), rtol=1e-5)
+    assert f"{found.held_out:.3f}" in regressor.verdict_ and "R-hat" in regressor.verdict_
 
 
 @pytest.mark.slow

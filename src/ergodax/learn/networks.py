@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jax import lax
 from jaxtyping import Array, Float, PyTree
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -33,8 +33,6 @@ ACTIVATIONS = {"silu": jax.nn.silu, "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu
 PRIOR = network.priors.Normal(4.0)  # sd 1 for the weights of a unit with 16 inputs
 STEPS_OF_EPOCH, BATCHES = 32, (16, 128)  # of the optimiser; its least and largest batch
 CHECKED = 256  # rows on which the verdict is measured
-FEWEST = 32  # draws by which a density without a row can be told
-UNSURE = 0.7  # above such a Pareto k a leave-one-out density is not known
 LEAST_ROWS = 64  # that are predicted at once, so that few programs are compiled
 
 
@@ -46,16 +44,13 @@ class Measured:
         energy_error: variance of the energy that a step adds, for a dimension; about 2 is aimed
             at, and much more says that draws are biased.
         r_hat: of the predicted means or probabilities among members, the median over rows.
-        density: mean log density of a row that is left out, by importance sampling.
-        unsure: the share of rows for which that can't be told.
-        ensemble_density: of the optimised members, on the rows that they were not optimised on.
+        held_out: mean log density of the optimised members, on the rows that decided when to
+            stop. The draws are of all rows: what they are worth, `log_density` says of new ones.
     """
 
     energy_error: float
     r_hat: float
-    density: float
-    unsure: float
-    ensemble_density: float
+    held_out: float
 
 
 class _Network(BaseEstimator):
@@ -240,23 +235,18 @@ class _Network(BaseEstimator):
         x, y = self.network_posterior_.data
         held = self.ensemble_.held_out[:CHECKED]
         few = np.unique(np.linspace(0, len(y) - 1, min(len(y), CHECKED)).astype(int))
-        outlooks, densities = _each(self.network_posterior_, self.members_.flat, x[few], y[few])
+        means = np.asarray(_each(self.network_posterior_, self.members_.flat, x[few]).mean)
         draws = jax.tree.leaves(self.members_.positions)[0].shape[:2]
-        means = np.asarray(outlooks.mean)
         r_hat = float(np.median(scale_reduction(means.reshape(*draws, *means.shape[1:]), "split")))
-        density, unsure = _left_out(np.asarray(densities, np.float64))
         together = self._predicted(x[held], y[held], self.ensemble_.positions)
-        self.measured_ = Measured(
-            self.members_.setting.energy_error, r_hat, density - self._log_unit(), unsure,
-            float(together.log_density.mean()) - self._log_unit(),
-        )  # fmt: skip
-        found = self.measured_
+        density = float(together.log_density.mean()) - self._log_unit()
+        found = Measured(self.members_.setting.energy_error, r_hat, density)
+        self.measured_ = found
         self.verdict_ = (
             f"{draws[0]} members, {draws[1]} draws of each; a step's energy error has variance "
             f"{found.energy_error:.2g} for a dimension; R-hat of predictions among members "
-            f"{found.r_hat:.3f} (median); log density of a row left out {found.density:.3f}"
-            + (f" (not known of {found.unsure:.0%})" if found.unsure > 0.0 else "")
-            + f", of the optimised members {found.ensemble_density:.3f}"
+            f"{found.r_hat:.3f} (median); log density of the optimised members on rows held out "
+            f"{found.held_out:.3f}"
         )
 
     def _predicted(self, x: Any, y: Any = None, positions: PyTree = None) -> Any:
@@ -390,7 +380,7 @@ class MLPRegressor(RegressorMixin, _Network):
         self, x: np.ndarray, level: float, mean: np.ndarray, sd: np.ndarray
     ) -> Float[np.ndarray, "rows 2"]:
         filled = np.resize(x, (max(LEAST_ROWS, 2 ** math.ceil(math.log2(len(x)))), x.shape[1]))
-        outlooks, _ = _each(self.network_posterior_, self._most(), filled, None)
+        outlooks = _each(self.network_posterior_, self._most(), filled)
         centres = np.asarray(outlooks.mean, np.float64)[:, : len(x)]
         widths = np.sqrt(np.asarray(outlooks.noise, np.float64)[:, : len(x)])
         law = types.SimpleNamespace(cdf=lambda y: ndtr((y - centres) / widths), dist=None)
@@ -533,29 +523,12 @@ def _drawn_anew(position: PyTree, key: Any) -> PyTree:
 
 
 @eqx.filter_jit
-def _each(
-    posterior: network.NetworkPosterior, positions: PyTree, rows: Any, targets: Any
-) -> tuple[Outlook, Any]:
-    """What each draw predicts, and the log densities of targets, leading axis draws."""
+def _each(posterior: network.NetworkPosterior, positions: PyTree, rows: Any) -> Outlook:
+    """What each draw predicts, leading axis draws."""
     program = posterior.program
 
-    def one(position: PyTree) -> tuple[Outlook, Any]:
+    def one(position: PyTree) -> Outlook:
         position = tree.thaw(position)
-        outputs = program.network(position["network"], rows)
-        density = None
-        if targets is not None:
-            density = program.likelihood.log_density(position, outputs, targets)
-        return program.likelihood.outlook(position, outputs), density
+        return program.likelihood.outlook(position, program.network(position["network"], rows))
 
     return lax.map(one, tree.freeze(positions))
-
-
-def _left_out(densities: Float[np.ndarray, "draws rows"]) -> tuple[float, float]:
-    """The mean log density of a row left out, by smoothed importance weights; how many unsure."""
-    from arviz_stats.base.array import array_stats
-
-    if len(densities) < FEWEST:
-        return math.nan, 1.0
-    found: Any = array_stats.psislw(-densities.T)
-    density = np.asarray(logsumexp(found[0] + densities.T, axis=-1))
-    return float(density.mean()), float(np.mean(~(np.asarray(found[1]) < UNSURE)))
