@@ -1,7 +1,6 @@
 """Networks that fit, predict and say how sure they are, as in scikit-learn."""
 
 import dataclasses
-import itertools
 import math
 import types
 from typing import Any
@@ -11,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float, PyTree
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
@@ -25,11 +23,11 @@ from ergodax.learn.base import MOST_DRAWS, NUMBERS, validate_data
 from ergodax.learn.design import FrameDesign, check_finite, check_no_time, is_text
 from ergodax.learn.estimators import central_interval
 from ergodax.learn.members import Members, sample_members
-from ergodax.network.likelihoods import Likelihood, Outlook
+from ergodax.learn.modules import ACTIVATIONS, drawn_anew, each_draw, perceptron
+from ergodax.network.likelihoods import Likelihood
 from ergodax.stats.estimators import scale_reduction
 from ergodax.tune.budget import Deadline
 
-ACTIVATIONS = {"silu": jax.nn.silu, "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu}
 PRIOR = network.priors.Normal(4.0)  # sd 1 for the weights of a unit with 16 inputs
 STEPS_OF_EPOCH, BATCHES = 32, (16, 128)  # of the optimiser; its least and largest batch
 CHECKED = 256  # rows on which the verdict is measured
@@ -190,7 +188,7 @@ class _Network(BaseEstimator):
         keys = jax.random.split(jax.random.fold_in(self._key, 2), self.num_members)
         if self.module is None:
             sizes = (inputs, *self.hidden_layer_sizes, self._outputs())
-            return [_perceptron(sizes, self.activation, key) for key in keys]
+            return [perceptron(sizes, self.activation, key) for key in keys]
         flax = any(c.__module__.startswith("flax") for c in type(self.module).__mro__)
         if isinstance(self.module, eqx.Module) or flax:
             return [self.module]
@@ -208,7 +206,7 @@ class _Network(BaseEstimator):
             positions = [tree.freeze(posterior.position(each)) for each in modules]
             if len(positions) < self.num_members:
                 keys_new = jax.random.split(keys[0], self.num_members - 1)
-                positions += [_drawn_anew(positions[0], key) for key in keys_new]
+                positions += [drawn_anew(positions[0], key) for key in keys_new]
             starts = jax.tree.map(lambda *w: jnp.stack(w), *positions)
             batch = int(np.clip(len(y) // STEPS_OF_EPOCH, *BATCHES))
             self.ensemble_ = network.deep_ensemble(
@@ -235,7 +233,7 @@ class _Network(BaseEstimator):
         x, y = self.network_posterior_.data
         held = self.ensemble_.held_out[:CHECKED]
         few = np.unique(np.linspace(0, len(y) - 1, min(len(y), CHECKED)).astype(int))
-        means = np.asarray(_each(self.network_posterior_, self.members_.flat, x[few]).mean)
+        means = np.asarray(each_draw(self.network_posterior_, self.members_.flat, x[few]).mean)
         draws = jax.tree.leaves(self.members_.positions)[0].shape[:2]
         r_hat = float(np.median(scale_reduction(means.reshape(*draws, *means.shape[1:]), "split")))
         together = self._predicted(x[held], y[held], self.ensemble_.positions)
@@ -380,7 +378,7 @@ class MLPRegressor(RegressorMixin, _Network):
         self, x: np.ndarray, level: float, mean: np.ndarray, sd: np.ndarray
     ) -> Float[np.ndarray, "rows 2"]:
         filled = np.resize(x, (max(LEAST_ROWS, 2 ** math.ceil(math.log2(len(x)))), x.shape[1]))
-        outlooks = _each(self.network_posterior_, self._most(), filled)
+        outlooks = each_draw(self.network_posterior_, self._most(), filled)
         centres = np.asarray(outlooks.mean, np.float64)[:, : len(x)]
         widths = np.sqrt(np.asarray(outlooks.noise, np.float64)[:, : len(x)])
         law = types.SimpleNamespace(cdf=lambda y: ndtr((y - centres) / widths), dist=None)
@@ -493,42 +491,3 @@ class MLPClassifier(ClassifierMixin, _Network):
                 f"{shown(self.classes_.tolist(), 300)}."
             )
         return np.searchsorted(self.classes_, y).astype(np.int32)
-
-
-class _Activation(eqx.Module):
-    """By name, since JAX's functions can't be pickled."""
-
-    name: str = eqx.field(static=True)
-
-    def __call__(self, x: Array, *, key: Any = None) -> Array:
-        return ACTIVATIONS[self.name](x)
-
-
-def _perceptron(sizes: tuple[int, ...], activation: str, key: Any) -> eqx.nn.Sequential:
-    """Linear layers with an activation between them."""
-    layers: list[Any] = []
-    for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        layers += [eqx.nn.Linear(inputs, outputs, key=jax.random.fold_in(key, number))]
-        layers += [_Activation(activation)]
-    return eqx.nn.Sequential(layers[:-1])
-
-
-def _drawn_anew(position: PyTree, key: Any) -> PyTree:
-    """Matrices of normal numbers with the same means and sds; vectors as they are."""
-
-    def one(x: Array, noise: Array) -> Array:
-        return x if x.ndim < 2 else jnp.mean(x) + jnp.std(x) * noise
-
-    return jax.tree.map(one, position, tree.normal_like(key, position))
-
-
-@eqx.filter_jit
-def _each(posterior: network.NetworkPosterior, positions: PyTree, rows: Any) -> Outlook:
-    """What each draw predicts, leading axis draws."""
-    program = posterior.program
-
-    def one(position: PyTree) -> Outlook:
-        position = tree.thaw(position)
-        return program.likelihood.outlook(position, program.network(position["network"], rows))
-
-    return lax.map(one, tree.freeze(positions))
