@@ -14,6 +14,7 @@ BENCHMARKS = {
     "confusion": ("confusion.command", "right and wrong equations: which does verify accept?"),
     "strangers": ("strangers.command", "infer on posteriors of all kinds: is the verdict right?"),
     "numpyro": ("numpyro.command", "models as NumPyro's examples have them: NUTS's answer?"),
+    "tables": ("tables", "networks on tables, beside a deep ensemble: RMSE, density, seconds"),
     "groups": ("groups.command", "models with groups by infer: verdict, seconds, the truth"),
     "kills": ("kills.command", "what a run survives: kills, full disks, damage, power cuts"),
     "store": ("store", "a gigabyte of draws stored: what checksums, log and lock cost"),

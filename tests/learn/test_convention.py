@@ -1,9 +1,9 @@
-"""Scikit-learn's own checks of its convention, on every regression.
+"""Scikit-learn's own checks of its convention, on every regression and network.
 
 Most of these fits are of tables that are made up and looked at for their shapes alone. So in the
 slow checks `ex.infer` hands out draws of the normal law at the mode, in milliseconds and not in
 seconds: what is checked is how the classes behave, and not the draws, whose laws have tests of
-their own. A few checks run as they are.
+their own. So do the members of networks, about their optima. A few checks run as they are.
 """
 
 import types
@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import ergodax as ex
 from ergodax import learn, tune
 from ergodax.driver import Samples
+from ergodax.learn import members, networks
 from ergodax.tune.decisions import DecisionLog
 
 MODELS = [
@@ -28,6 +29,13 @@ MODELS = [
     learn.PoissonRegressor(),
     learn.NegativeBinomialRegressor(),
 ]
+QUICK: dict[str, Any] = {
+    "hidden_layer_sizes": (8,),
+    "num_members": 2,
+    "max_epochs": 100,
+    "num_draws": 5,
+}
+NETWORKS = [learn.MLPRegressor(**QUICK), learn.MLPClassifier(**QUICK)]
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 EXCEPTIONS = {
     WEIGHTS: "a row of weight 2 and a row that stands twice have one posterior, and other draws",
@@ -71,10 +79,17 @@ def normal_at_the_mode(posterior, init, *, key, accuracy, num_chains, **_):
     return tune.Inference(samples, table, accuracy, True, DecisionLog(), tuned)
 
 
+def about_the_optimum(posterior, starts, *, num_draws, **_):
+    """What `sample_members` returns, of draws that are all where they began."""
+    positions = jax.tree.map(lambda x: np.stack([x] * num_draws, axis=1), starts)
+    return members.Members(positions, members.Setting(None, 1.0, 1.0))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("model", MODELS + NETWORKS, ids=lambda model: type(model).__name__)
 def test_the_convention_is_kept(model, monkeypatch):
     monkeypatch.setattr(ex, "infer", normal_at_the_mode)
+    monkeypatch.setattr(networks, "sample_members", about_the_optimum)
     found, failed = checks(model), {}
     assert len(found) > 40
     with jax.numpy_dtype_promotion("standard"), warnings.catch_warnings():

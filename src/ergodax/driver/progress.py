@@ -40,7 +40,9 @@ class Clock:
 
 
 @contextlib.contextmanager
-def progress_bar(total: int, *, show: bool) -> Iterator[Report]:
+def progress_bar(
+    total: int, *, show: bool, what: str = "sampling", unit: str = "steps"
+) -> Iterator[Report]:
     """A bar over `total` steps of one chain, on standard error if that is a terminal."""
     if not (show and sys.stderr.isatty()):
         yield lambda done, rate: None
@@ -49,15 +51,15 @@ def progress_bar(total: int, *, show: bool) -> Iterator[Report]:
     from rich.console import Console
 
     columns = (
-        progress.TextColumn("sampling"),
+        progress.TextColumn(what),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TextColumn("{task.fields[rate]}"),
         progress.TimeRemainingColumn(),
     )
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("sampling", total=total, rate="compiling")
-        yield lambda done, rate: bar.update(task, completed=done, rate=f"{rate:,.0f} steps/s")
+        task = bar.add_task(what, total=total, rate="compiling")
+        yield lambda done, rate: bar.update(task, completed=done, rate=f"{rate:,.0f} {unit}/s")
 
 
 class Stop:

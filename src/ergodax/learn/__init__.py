@@ -16,10 +16,13 @@ if TYPE_CHECKING:
         PoissonRegressor,
         RobustRegressor,
     )
+    from ergodax.learn.networks import MLPClassifier, MLPRegressor
 
 __all__ = [
     "LinearRegressor",
     "LogisticClassifier",
+    "MLPClassifier",
+    "MLPRegressor",
     "NegativeBinomialRegressor",
     "NotConvergedWarning",
     "PoissonRegressor",
@@ -29,6 +32,12 @@ __all__ = [
     "topics",
 ]
 
+PLACES = {
+    "NotConvergedWarning": "base",
+    "MLPClassifier": "networks",
+    "MLPRegressor": "networks",
+}
+
 
 def __getattr__(name: str) -> Any:
     """An estimator or a module, imported when it is asked for."""
@@ -37,7 +46,7 @@ def __getattr__(name: str) -> Any:
     if name.islower():
         return importlib.import_module(f"ergodax.learn.{name}")
     try:
-        place = "base" if name == "NotConvergedWarning" else "estimators"
+        place = PLACES.get(name, "estimators")
         module = importlib.import_module(f"ergodax.learn.{place}")
     except ModuleNotFoundError as error:
         if error.name != "sklearn":

@@ -58,10 +58,10 @@ class _Regressor(RegressorMixin, Regression):
             mean, sd = self._moments(law, eta)
             means.append(mean)
             if return_std:
-                spread = _interval(law, ONE_SD, mean, sd) if self._heavy else None
+                spread = central_interval(law, ONE_SD, mean, sd) if self._heavy else None
                 sds.append(sd if spread is None else np.ptp(spread, axis=1) / 2.0)
             if interval is not None:
-                bounds.append(_interval(law, interval, mean, sd))
+                bounds.append(central_interval(law, interval, mean, sd))
         found = [np.concatenate(x) for x in (means, sds, bounds) if x]
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -81,7 +81,7 @@ class _Regressor(RegressorMixin, Regression):
         return self._design.target(X) if y is None and self.formula is not None else y
 
 
-def _interval(law: Any, level: float, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+def central_interval(law: Any, level: float, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
     """The quantiles of the mixture over draws, by halving; shape (rows, 2).
 
     By Cantelli's inequality the quantile q lies between mean - sd sqrt((1 - q) / q) and mean + sd

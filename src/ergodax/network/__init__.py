@@ -2,15 +2,18 @@
 
 from ergodax.network import likelihoods, priors
 from ergodax.network.calibration import Calibration, calibration, coverage, entropy
+from ergodax.network.ensemble import Ensemble, deep_ensemble
 from ergodax.network.posterior import NetworkPosterior, posterior
 from ergodax.network.predictive import Prediction, predict, predictive
 
 __all__ = [
     "Calibration",
+    "Ensemble",
     "NetworkPosterior",
     "Prediction",
     "calibration",
     "coverage",
+    "deep_ensemble",
     "entropy",
     "likelihoods",
     "posterior",

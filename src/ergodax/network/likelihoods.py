@@ -20,11 +20,11 @@ class Outlook(NamedTuple):
     Attributes:
         mean: probabilities of the classes, shape (n, classes); the probability of class 1,
             shape (n,); or expected targets, shape (n, ...).
-        noise: the variance of a target about it, a number; None for classes.
+        noise: the variance of a target about it, a number or shape (n,); None for classes.
     """
 
     mean: Float[Array, "n ..."]
-    noise: Float[Array, ""] | None
+    noise: Float[Array, ""] | Float[Array, " n"] | None
 
 
 class Likelihood(eqx.Module):
@@ -120,6 +120,50 @@ class Gaussian(Likelihood):
             raise ValueError(
                 f"the network's output for a row has shape {outputs.shape[1:]}, but a target has "
                 f"shape {jnp.shape(targets)[1:]}: regression needs one output for each number."
+            )
+
+
+class HeteroscedasticGaussian(Likelihood):
+    """Regression with a noise that differs between rows: y = m(x) + N(0, s(x)^2).
+
+    The outputs of a row are m and a number a, of which s = floor + log(1 + exp(a)).
+
+    Args:
+        floor: the least standard deviation, in the target's units: where rows can be fitted
+            exactly, the density has no bound without it.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: a number that is not positive and finite.
+    """
+
+    floor: Float[Array, ""] = eqx.field(default=1e-3, converter=positive("floor"))
+
+    def log_density(
+        self, parameters: dict[str, PyTree], outputs: Array, targets: Array
+    ) -> Float[Array, " n"]:
+        """Normal, with the row's own standard deviation."""
+        mean, noise = outputs[:, 0], self._variance(outputs)
+        apart = tree.cast(targets, mean).reshape(mean.shape) - mean
+        return -0.5 * (apart**2 / noise + jnp.log(2.0 * math.pi * noise))
+
+    def outlook(self, parameters: dict[str, PyTree], outputs: Array) -> Outlook:
+        """The first output, and the variance by the second."""
+        return Outlook(outputs[:, 0], self._variance(outputs))
+
+    def _variance(self, outputs: Array) -> Float[Array, " n"]:
+        return (tree.cast(self.floor, outputs) + jax.nn.softplus(outputs[:, 1])) ** 2
+
+    def check(self, outputs: jax.ShapeDtypeStruct, targets: Any) -> None:
+        """Two outputs, and one target.
+
+        Raises:
+            ValueError: more or fewer.
+        """
+        if outputs.shape[1:] != (2,) or math.prod(jnp.shape(targets)) != outputs.shape[0]:
+            raise ValueError(
+                "HeteroscedasticGaussian needs two outputs for a row and one target, not outputs "
+                f"of shape {outputs.shape[1:]} and targets of {jnp.shape(targets)[1:]}."
             )
 
 

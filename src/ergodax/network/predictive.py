@@ -30,7 +30,8 @@ class Prediction:
             shape (n,); or the mean of the targets, shape (n, ...).
         spread: the variance of `mean`'s summands among draws, same shape: what the weights leave
             open.
-        noise: the average variance of a target about a draw's mean; None for classes.
+        noise: the average variance of a target about a draw's mean, a number, or shape (n,) where
+            the likelihood has one for each row; None for classes.
         log_density: the log of the averaged density of each target, shape (n,): what the posterior
             predictive says of it; None without targets.
         draw_log_density: the average of the log densities, never larger; None without targets.
@@ -43,7 +44,7 @@ class Prediction:
     count: int
     mean: np.ndarray
     spread: np.ndarray
-    noise: float | None
+    noise: float | np.ndarray | None
     log_density: np.ndarray | None = None
     draw_log_density: np.ndarray | None = None
     draw_entropy: np.ndarray | None = None
@@ -67,7 +68,7 @@ class Averages(NamedTuple):
     """What is averaged; a field is None where it means nothing."""
 
     mean: Float[Array, "n ..."]  # of the outlook
-    noise: Float[Array, ""] | None  # the variance of a target
+    noise: Float[Array, ""] | Float[Array, " n"] | None  # the variance of a target
     log_density: Float[Array, " n"] | None  # of each target
     entropy: Float[Array, " n"] | None  # of the probabilities
     below: Float[Array, " n"] | None  # the probability of a smaller target
@@ -148,12 +149,16 @@ def _together(sums: Sums) -> Prediction:
         count=int(total),
         mean=average.mean,
         spread=(squares + between) / max(total - 1.0, 1.0),
-        noise=None if average.noise is None else float(average.noise),
+        noise=average.noise if np.ndim(average.noise) else _number(average.noise),
         log_density=density,
         draw_log_density=average.log_density,
         draw_entropy=average.entropy,
         below=average.below,
     )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 class PredictingState(eqx.Module):

@@ -90,7 +90,7 @@ def curvature_coordinates(
     dtype = tree.result_dtype(centre)
     rows = some_rows(target, key, max_rows)
     if tree.size(centre) > LARGEST_DENSE:
-        square = np.asarray(_mean_squares(target, centre, rows, key), np.float64)
+        square = np.asarray(mean_squares(target, centre, rows, key), np.float64)
         basis = 1.0 / np.sqrt(_raised(square, WIDEST**-2))
         coordinates = Coordinates(tree.thaw(centre), on_device(basis, dtype))
         if tree.size(centre) > LARGEST_LOW_RANK:
@@ -439,7 +439,7 @@ def _product(target: AbstractTarget, rows: PyTree, v: Float[Array, " d"]) -> Flo
 
 
 @eqx.filter_jit
-def _mean_squares(
+def mean_squares(
     target: AbstractTarget, centre: PyTree, rows: PyTree, key: PRNGKeyArray
 ) -> Float[Array, " d"]:
     """N times the mean squared score and the prior's curvature, or the potential's diagonal."""

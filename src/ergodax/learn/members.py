@@ -1,0 +1,217 @@
+"""The weights of an ensemble of networks, sampled by microcanonical Langevin dynamics."""
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+import ergodax as ex
+from ergodax import tree
+from ergodax.network import NetworkPosterior
+from ergodax.sampler.microcanonical import energy_error
+from ergodax.tune.budget import Deadline
+from ergodax.tune.curvature import mean_squares, some_rows
+
+ROUNDS = 10  # of the burn-in, after each of which step and length are set anew
+FIRST, LAST = 10.0, 2.0  # variances of a step's energy error, for a dimension, that are aimed at
+SCORES = 1_000  # rows whose scores stand for all
+PROBES, BETWEEN = 16, 4  # places where a member's energy error is measured, and steps between
+SEEN = 4  # draws of a round; those of the last half of the rounds set the length
+TRIAL, IN_TIME = 16, 0.8  # steps that are timed; the share of the time that may be planned
+TRIES = 6  # of a round, each with a quarter of the step
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How the members move, in coordinates where each array's curvature is about 1."""
+
+    scales: PyTree  # the curvature of the average weight of each array, a tree like a position
+    step: float  # h over the root of the dimension
+    length: float  # after which a direction is forgotten, likewise
+    energy_error: float = math.nan  # variance of what a step adds to the energy, for a dimension
+
+
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """Draws of the members' weights.
+
+    Attributes:
+        positions: of the posterior, leading axes members and draws.
+        setting: how they were made.
+    """
+
+    positions: PyTree
+    setting: Setting
+
+    @property
+    def last(self) -> PyTree:
+        """Where the members are."""
+        return jax.tree.map(lambda x: x[:, -1], self.positions)
+
+    @property
+    def flat(self) -> PyTree:
+        """All draws, leading axis members times draws."""
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.positions)
+
+
+def sample_members(
+    posterior: NetworkPosterior,
+    starts: PyTree,
+    *,
+    key: PRNGKeyArray,
+    num_steps: int,
+    num_draws: int,
+    batch_size: int,
+    deadline: Deadline,
+    setting: Setting | None = None,
+    progress: bool = False,
+) -> Members:
+    """Sample each member's weights from where it is; half of the steps are burn-in.
+
+    Microcanonical Langevin dynamics, in coordinates where the mean squared score of each array's
+    average weight (the Fisher information, and the prior's curvature) is 1. After each of ten
+    rounds of the burn-in
+    - the length becomes the root of the summed variances of a member's weights, in these
+      coordinates, so that a member turns where it has crossed its mode;
+    - the step h is changed by (a / v)^(1/6), where v is the measured variance of the energy that
+      a step adds, for a dimension, which grows as h^6, and a falls from 10 to 2: large steps at
+      first, which come far, and small ones at last, whose bias is small.
+
+    Args:
+        posterior: of a network, with its data in memory.
+        starts: positions, leading axis members.
+        key: of everything random.
+        num_steps: of each member.
+        num_draws: of each member that are kept.
+        batch_size: rows of a gradient, if there are more.
+        deadline: when to end, with fewer draws if need be.
+        setting: of an earlier run, to begin with.
+        progress: show bars.
+
+    Raises:
+        DivergenceError: however small the step.
+
+    Reference:
+        Sommer, Robnik, Nozadze, Seljak and Rügamer, Microcanonical Langevin ensembles, 2025.
+    """
+    rows = min(batch_size, posterior.num_data)
+    full = rows == posterior.num_data
+    gradient = ex.FullGradient(posterior) if full else ex.Minibatch(posterior, rows)
+    key_scales, key_run = jax.random.split(key)
+    if setting is None:
+        setting = Setting(_scales(posterior, starts, key_scales), 0.1, 1.0)
+    run: dict[str, Any] = {"key": key_run, "progress": progress}
+    seen: list[PyTree] = []
+    begin: dict[str, Any] = {"positions": starts}
+    began = 0.0
+    for _ in range(2):  # the first compiles, and the second tells how many steps there is time for
+        began = time.perf_counter()
+        setting, _, samples = _tried(gradient, setting, TRIAL, TRIAL, begin, deadline, run)
+        begin = {"state": samples.final_state}
+    each = (time.perf_counter() - began) / TRIAL
+    num_steps = max(1, min(num_steps, int(IN_TIME * deadline.left() / each)))
+    steps = max(1, num_steps // 2 // ROUNDS)
+    for number in range(ROUNDS):
+        thin = max(1, steps // SEEN)
+        setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
+        state, begin = samples.final_state, {"state": samples.final_state}
+        seen = [*seen, samples.position][(number + 1) // 2 - number - 1 :]
+        key_probes = jax.random.fold_in(key_scales, number)
+        aim = FIRST * (LAST / FIRST) ** (number / (ROUNDS - 1))
+        setting = _adjusted(setting, seen, _energy_errors(kernel, key_probes, state), aim)
+    steps = max(1, num_steps // 2)
+    thin = max(1, steps // num_draws)
+    setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
+    return Members(samples.position, setting)
+
+
+def _tried(
+    gradient: Any,
+    setting: Setting,
+    steps: int,
+    thin: int,
+    begin: dict[str, Any],
+    deadline: Deadline,
+    run: dict[str, Any],
+) -> tuple[Setting, Any, ex.Samples]:
+    """A run, with a smaller step where it diverges; the setting and kernel that it was made with.
+
+    One that is cut short before its first draw has the members' last positions.
+    """
+    for attempt in range(TRIES):
+        inverse = jax.tree.map(lambda x: 1.0 / x, setting.scales)
+        root = math.sqrt(tree.size(setting.scales))
+        kernel = ex.microcanonical(
+            gradient, setting.step * root, setting.length * root, preconditioner=inverse
+        )
+        try:
+            samples = ex.sample(
+                kernel, num_steps=steps, thin=thin, max_seconds=deadline.left(), **begin, **run
+            )
+        except ex.DivergenceError:
+            setting = dataclasses.replace(setting, step=0.25 * setting.step)
+            if attempt == TRIES - 1:
+                raise
+            continue
+        if samples.num_draws == 0:
+            last = jax.tree.map(lambda x: np.asarray(x)[:, None], samples.final_state.position)
+            samples = ex.Samples(tree.thaw(last), None, samples.final_state)
+        return setting, kernel, samples
+    raise AssertionError  # the last attempt returned or raised
+
+
+def _adjusted(setting: Setting, seen: list[PyTree], errors: Array, aim: float) -> Setting:
+    """A step whose energy error is as aimed at, and a length as wide as what was crossed."""
+    size = tree.size(setting.scales)
+    error = float(np.var(np.asarray(errors, np.float64), axis=0).mean()) / size
+    factor = (aim / error) ** (1.0 / 6.0) if error > 0.0 else 2.0  # 2 where it is lost in rounding
+    step = setting.step * float(np.clip(np.nan_to_num(factor), 0.5, 2.0))
+    draws = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *seen)
+    variance = jax.tree.map(lambda x: np.var(x, axis=1, dtype=np.float64).mean(axis=0), draws)
+    widths = jax.tree.map(lambda scale, x: np.sum(np.asarray(scale) * x), setting.scales, variance)
+    length = max(1.0, math.sqrt(sum(jax.tree.leaves(widths)) / size))
+    return dataclasses.replace(setting, step=step, length=length, energy_error=error)
+
+
+@eqx.filter_jit
+def _energy_errors(kernel: Any, key: PRNGKeyArray, states: Any) -> Float[Array, "probes members"]:
+    """What a step adds to the energy, here and there along the members' ways from where they are.
+
+    In directions drawn anew the error would be smaller: a step that is too long follows the
+    gradient.
+    """
+
+    def probe(states: Any, key: PRNGKeyArray) -> tuple[Any, Float[Array, " members"]]:
+        def step(states: Any, key: PRNGKeyArray) -> tuple[Any, None]:
+            members = jax.tree.leaves(states.position)[0].shape[0]
+            return jax.vmap(kernel.step)(jax.random.split(key, members), states)[0], None
+
+        members = jax.tree.leaves(states.position)[0].shape[0]
+        key_steps, key_errors = jax.random.split(key)
+        states, _ = lax.scan(step, states, jax.random.split(key_steps, BETWEEN))
+        keys = jax.random.split(key_errors, members)
+        return states, jax.vmap(energy_error, (None, 0, 0))(kernel, keys, states)
+
+    return lax.scan(probe, states, jax.random.split(key, PROBES))[1]
+
+
+def _scales(posterior: NetworkPosterior, positions: PyTree, key: PRNGKeyArray) -> PyTree:
+    """The curvature of each array's average weight, averaged over the members."""
+    rows = some_rows(posterior, key, SCORES)
+    return tree.thaw(_averaged(posterior, tree.freeze(positions), rows, key))
+
+
+@eqx.filter_jit
+def _averaged(
+    posterior: NetworkPosterior, positions: PyTree, rows: PyTree, key: PRNGKeyArray
+) -> PyTree:
+    squares = lax.map(lambda x: mean_squares(posterior, x, rows, key), positions).mean(axis=0)
+    _, unravel = tree.ravel(jax.tree.map(lambda x: x[0], positions))
+    return jax.tree.map(lambda x: jnp.full_like(x, jnp.maximum(x.mean(), 1e-6)), unravel(squares))

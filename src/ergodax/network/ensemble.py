@@ -1,0 +1,205 @@
+"""Deep ensembles: networks optimised from several starts at once, with early stopping."""
+
+import dataclasses
+import functools
+import math
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ergodax import tree
+from ergodax.checks import instance, real_number, whole_number
+from ergodax.data.arrays import num_rows
+from ergodax.data.source import Source
+from ergodax.driver.progress import progress_bar
+from ergodax.kernel import check_key
+from ergodax.network.posterior import NetworkPosterior
+
+EPOCHS_AT_ONCE = 10  # between two looks at whether to stop
+RATE = 0.01  # of Adam, at first
+
+
+@dataclasses.dataclass(frozen=True)
+class Ensemble:
+    """Optimised networks.
+
+    Attributes:
+        positions: of the posterior, leading axis members; the best of each by its held-out rows.
+        losses: minus the mean log density of the held-out rows, shape (epochs, members).
+        held_out: the numbers of these rows.
+    """
+
+    positions: PyTree
+    losses: np.ndarray
+    held_out: np.ndarray
+
+
+class _Member(eqx.Module):
+    """Where the optimiser is, and the best so far."""
+
+    position: PyTree
+    state: PyTree
+    best: PyTree
+    loss: Float[Array, "*members"]
+
+
+def deep_ensemble(
+    posterior: Any,
+    positions: PyTree,
+    *,
+    key: PRNGKeyArray,
+    optimiser: Any = None,
+    batch_size: Any = 128,
+    epochs: Any = 1000,
+    patience: Any = 100,
+    held_out: Any = 0.1,
+    progress: bool = True,
+) -> Ensemble:
+    """Search the mode from several starts: the baseline, and where chains may begin.
+
+    Each member takes steps of the optimiser along the gradient of U / N, estimated from batches of
+    the rows that are not held out; an epoch goes through all of them in a new order. A member is
+    kept as it was at the epoch that was best for the rows held out. The search ends when no member
+    has become better for `patience` epochs.
+
+    Args:
+        posterior: of the network, from `network.posterior`, with its data in memory.
+        positions: starts, such as `posterior.position(module)`; leading axis members.
+        key: of batches and of the rows held out.
+        optimiser: of optax; by default Adam, whose rate falls from 0.01 to 0 along a half cosine
+            over all epochs, with gradients clipped to norm 1.
+        batch_size: rows of a batch.
+        epochs: at most so many.
+        patience: epochs without anyone's progress.
+        held_out: the share of rows that decide when to stop, in (0, 1).
+        progress: show a bar.
+
+    Returns:
+        An Ensemble.
+
+    Raises:
+        TypeError: no posterior of a network, or rows that are not in memory.
+        ValueError: a number out of range.
+        FloatingPointError: no member has a finite loss.
+
+    Example:
+        >>> import equinox as eqx, jax, jax.numpy as jnp
+        >>> import ergodax.network as network
+        >>> x = jnp.linspace(-1.0, 1.0, 100)[:, None]
+        >>> new = lambda key: eqx.nn.MLP(1, 1, 8, 1, key=key)
+        >>> posterior = network.posterior(
+        ...     new(jax.random.key(0)), (x, x[:, 0] ** 2), network.likelihoods.Gaussian())
+        >>> members = [posterior.position(new(jax.random.key(k))) for k in range(3)]
+        >>> starts = jax.tree.map(lambda *w: jnp.stack(w), *members)
+        >>> found = network.deep_ensemble(posterior, starts, key=jax.random.key(9), progress=False)
+        >>> network.predict(posterior, found.positions, x).mean.shape
+        (100,)
+
+    Reference:
+        Lakshminarayanan, Pritzel and Blundell, Simple and scalable predictive uncertainty
+        estimation using deep ensembles, 2017.
+    """
+    instance("posterior", posterior, NetworkPosterior, "one of ex.network.posterior")
+    if isinstance(posterior.data, Source):
+        raise TypeError("deep_ensemble needs the rows in memory, as arrays, not a source.")
+    share = real_number("held_out", held_out, above=0.0)
+    epochs, patience = whole_number("epochs", epochs), whole_number("patience", patience)
+    count = num_rows(posterior.data)
+    held = round(share * count)
+    if not 0 < held < count:
+        raise ValueError(f"held_out={held_out!r} of {count} rows leaves none on one side. Try 0.1.")
+    size = min(whole_number("batch_size", batch_size), count - held)
+    if optimiser is None:
+        optimiser = _adam(epochs * ((count - held) // size))
+    key_rows, key_batches = jax.random.split(check_key(key))
+    order = jax.random.permutation(key_rows, count)
+    members = len(jax.tree.leaves(positions)[0])
+    positions = tree.freeze(positions)
+    state = jax.vmap(optimiser.init)(positions)
+    now = _Member(positions, state, positions, jnp.full(members, jnp.inf, jnp.float32))
+    losses: list[np.ndarray] = []
+    began = time.perf_counter()
+    with progress_bar(epochs, show=progress, what="optimising", unit="epochs") as report:
+        while len(losses) < epochs and _since_best(losses) < patience:
+            todo = min(EPOCHS_AT_ONCE, epochs - len(losses))
+            keys = jax.random.split(jax.random.fold_in(key_batches, len(losses)), todo)
+            now, found = _epochs(posterior, optimiser, now, order[:held], order[held:], size, keys)
+            losses += list(np.asarray(found))
+            report(len(losses), len(losses) / (time.perf_counter() - began))
+    if not np.isfinite(losses[-1]).any():
+        raise FloatingPointError(
+            "every member's loss is NaN or infinite. Try a smaller learning rate, and "
+            "standardised inputs and targets."
+        )
+    return Ensemble(tree.thaw(now.best), np.stack(losses), np.asarray(order[:held]))
+
+
+@functools.cache  # one object for one number: programs are compiled anew for another
+def _adam(steps: int) -> Any:
+    rate = optax.cosine_decay_schedule(RATE, steps)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+
+
+def _since_best(losses: list[np.ndarray]) -> float:
+    """Epochs since any member was at its best."""
+    if not losses:
+        return -math.inf
+    table = np.where(np.isfinite(losses), losses, np.inf)
+    return float(len(losses) - 1 - table.argmin(axis=0).max())
+
+
+@eqx.filter_jit
+def _epochs(
+    posterior: NetworkPosterior,
+    optimiser: Any,
+    now: _Member,
+    held: Array,
+    left: Array,
+    size: int,
+    keys: Array,
+) -> tuple[_Member, Float[Array, "epochs members"]]:
+    """Some epochs of all members, and their losses after each."""
+    total, batches = num_rows(posterior.data), len(left) // size
+
+    def rows(which: Array) -> PyTree:
+        return jax.tree.map(lambda x: jnp.asarray(x)[which], posterior.data)
+
+    def objective(position: PyTree, batch: PyTree) -> Array:
+        position = tree.thaw(position)
+        mean = jnp.mean(posterior.program.log_likelihoods(position, batch))
+        return -mean - posterior.program.log_prior(position) / total
+
+    def loss(position: PyTree) -> Array:
+        return -jnp.mean(posterior.program.log_likelihoods(tree.thaw(position), rows(held)))
+
+    def step(member: _Member, batch: PyTree) -> _Member:
+        slope = jax.grad(objective)(member.position, batch)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+            change, state = optimiser.update(slope, member.state, member.position)
+            position = optax.apply_updates(member.position, change)
+        return _Member(position, state, member.best, member.loss)
+
+    def judged(member: _Member) -> tuple[_Member, Array]:
+        found = loss(member.position)
+        better = found < member.loss  # not where it is NaN
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), member.position, member.best)
+        least = jnp.where(better, found, member.loss)
+        return _Member(member.position, member.state, best, least), found
+
+    def epoch(now: _Member, key: Array) -> tuple[_Member, Array]:
+        order = jax.random.permutation(key, left)[: batches * size].reshape(batches, size)
+
+        def one(now: _Member, which: Array) -> tuple[_Member, None]:
+            return jax.vmap(step, in_axes=(0, None))(now, rows(which)), None
+
+        now, _ = lax.scan(one, now, order)
+        return jax.vmap(judged)(now)
+
+    return lax.scan(epoch, now, keys)

@@ -1,0 +1,209 @@
+"""Networks in scikit-learn's convention: laws of what is sampled, units, streams, refusals."""
+
+from typing import Any
+
+import cloudpickle
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ergodax import network
+from ergodax.learn import MLPClassifier, MLPRegressor, members
+from ergodax.learn.members import sample_members
+from ergodax.tune.budget import Deadline
+
+RNG = np.random.default_rng(2)
+X = RNG.uniform(-2.0, 2.0, (80, 2))
+NOISE = RNG.normal(size=80)
+Y = 100.0 + 10.0 * np.sin(2.0 * X[:, 0]) + 3.0 * X[:, 1] + NOISE
+LABELS = np.where(Y > 100.0, "high", "low")
+QUICK = {"num_members": 2, "max_epochs": 200, "num_steps": 1000, "num_draws": 20, "random_state": 0}
+
+
+def new(model: Any) -> Any:
+    return clone(model)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return MLPRegressor((8, 8), **QUICK).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return MLPClassifier((8, 8), **QUICK).fit(X, LABELS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aim", [1e-4, 3.0])
+def test_the_members_have_the_law_of_a_linear_model(aim, key, monkeypatch):
+    """Of a linear network with a known noise the posterior is normal."""
+    monkeypatch.setattr(members, "FIRST", aim)
+    monkeypatch.setattr(members, "LAST", aim)
+    x = np.asarray(RNG.normal(size=(200, 3)) * [1.0, 2.0, 0.5], np.float32)
+    y = np.asarray(x @ [1.0, -1.0, 0.5] + 0.5 * RNG.normal(size=200), np.float32)
+    module = eqx.nn.Linear(3, 1, key=key)
+    posterior = network.posterior(module, (x, y), network.likelihoods.Gaussian(0.5))
+    starts = jax.tree.map(lambda w: jnp.stack([w] * 4), posterior.start)
+    found = sample_members(
+        posterior, starts, key=key, num_steps=8000, num_draws=1000, batch_size=200,
+        deadline=Deadline.never(),
+    )  # fmt: skip
+    design = np.column_stack([x, np.ones(200)])
+    precision = design.T @ design / 0.25 + np.diag([3.0, 3.0, 3.0, 1.0])
+    mean, covariance = np.linalg.solve(precision, design.T @ y / 0.25), np.linalg.inv(precision)
+    weight, bias = (np.asarray(leaf).reshape(4000, -1) for leaf in jax.tree.leaves(found.flat))
+    draws = np.column_stack([weight, bias])
+    sd = np.sqrt(np.diag(covariance))
+    error = np.abs(draws.mean(axis=0) - mean) / sd
+    ratio = draws.std(axis=0) / sd
+    right = (error < 0.2).all() and (np.abs(ratio - 1.0) < 0.15).all()
+    assert right == (aim < 1.0)  # the negative control: steps that are too long
+    assert aim / 10.0 < found.setting.energy_error < 10.0 * aim
+
+
+def test_answers_are_in_the_users_units(regressor):
+    mean, sd, bounds = regressor.predict(X, return_std=True, interval=0.8)
+    assert mean.shape == sd.shape == (80,) and bounds.shape == (80, 2)
+    assert regressor.score(X, Y) > 0.9
+    assert 0.3 < np.median(sd) < 4.0
+    # density, interval and coverage are those of the mixture of the draws
+    posterior, flat = regressor.network_posterior_, regressor.members_.flat
+    draws = [jax.tree.map(lambda w, k=k: w[k], flat) for k in range(40)]
+    outputs = np.stack(
+        [jax.vmap(posterior.module(draw))(posterior.data[0]) for draw in draws]
+    ).astype(float)
+    centre = Y.mean() + Y.std() * outputs[..., 0]
+    width = Y.std() * (1e-3 + np.log1p(np.exp(outputs[..., 1])))
+    np.testing.assert_allclose(mean, centre.mean(axis=0), rtol=1e-4)
+    variance = (width**2).mean(axis=0) + centre.var(axis=0, ddof=1)
+    np.testing.assert_allclose(sd, np.sqrt(variance), rtol=1e-3)
+    density = np.log(stats.norm.pdf(Y, centre, width).mean(axis=0))
+    np.testing.assert_allclose(regressor.log_density(X, Y), density, atol=1e-3)
+    for column, level in ((0, 0.1), (1, 0.9)):
+        below = stats.norm.cdf(bounds[:, column], centre, width).mean(axis=0)
+        np.testing.assert_allclose(below, level, atol=1e-3)
+    assert regressor.calibration(X, Y).error < 0.15
+
+
+def test_other_units_and_names_give_the_same_answer(regressor):
+    frame = pd.DataFrame({"a": 1000.0 * X[:, 0], "b": X[:, 1] - 7.0})
+    other = MLPRegressor((8, 8), **QUICK).fit(frame, 0.01 * Y + 5.0)
+    np.testing.assert_allclose(other.predict(frame), 0.01 * regressor.predict(X) + 5.0, rtol=2e-2)
+    assert list(other.feature_names_in_) == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_classes_keep_their_names(classifier):
+    assert classifier.classes_.tolist() == ["high", "low"]
+    probabilities = classifier.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-6)
+    assert classifier.score(X, LABELS) > 0.9
+    chosen = np.log(probabilities[np.arange(80), (LABELS == "low").astype(int)])
+    np.testing.assert_allclose(classifier.log_density(X, LABELS), chosen, atol=1e-4)
+    assert classifier.calibration(X, LABELS).error < 0.3
+
+
+def test_the_verdict_says_what_was_measured(regressor):
+    found = regressor.measured_
+    assert np.isfinite(found.energy_error) and 0.9 < found.r_hat < 10.0
+    rows = regressor.ensemble_.held_out
+    posterior, members = regressor.network_posterior_, regressor.ensemble_.positions
+    x, y = (part[rows] for part in posterior.data)
+    expected = network.predict(posterior, members, x, y).log_density
+    assert expected is not None
+    np.testing.assert_allclose(found.held_out, expected.mean() - np.log(Y.std()), rtol=1e-5)
+    assert f"{found.held_out:.3f}" in regressor.verdict_ and "R-hat" in regressor.verdict_
+
+
+@pytest.mark.slow
+def test_the_same_state_gives_the_same_draws(regressor):
+    again = new(regressor).fit(X, Y)
+    np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
+    loaded = cloudpickle.loads(cloudpickle.dumps(regressor))
+    np.testing.assert_array_equal(loaded.predict(X), regressor.predict(X))
+
+
+@pytest.mark.slow
+def test_rows_that_come_later_count(regressor):
+    # the first rows know nothing of where x is above 0
+    below = X[:, 0] < 0.0
+    model = new(regressor).partial_fit(X[below], Y[below])
+    before = np.abs(model.predict(X[~below]) - Y[~below]).mean()
+    model.partial_fit(X[~below], Y[~below])
+    after = np.abs(model.predict(X[~below]) - Y[~below]).mean()
+    assert after < 0.5 * before
+    assert len(model.network_posterior_.data[1]) == 80
+
+
+@pytest.mark.slow
+def test_classes_that_come_later_are_announced():
+    model = MLPClassifier((8, 8), **QUICK)
+    model.partial_fit(X[:40], LABELS[:40], classes=["high", "low", "none"])
+    assert model.predict_proba(X).shape == (80, 3)
+    assert model.partial_fit(X[40:], LABELS[40:]).score(X, LABELS) > 0.8
+    with pytest.raises(ValueError, match="'other', which is none of"):
+        model.partial_fit(X[:2], ["other", "low"])
+
+
+@pytest.mark.slow
+def test_in_a_pipeline(regressor):
+    frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 1] > 0, "a", "b")})
+    model = new(regressor).fit(frame, Y)
+    assert model.predict(frame[:3]).shape == (3,)
+    with pytest.raises(ValueError, match="'c'"):
+        model.predict(pd.DataFrame({"x": [0.0], "kind": ["c"]}))
+    scores = cross_val_score(make_pipeline(StandardScaler(), new(regressor)), X, X[:, 0], cv=2)
+    assert (scores > 0.9).all()
+
+
+@pytest.mark.slow
+def test_any_module_by_all_rows_and_by_batches():
+    def build(key):
+        return eqx.nn.MLP(2, 2, 8, 1, activation=jnp.tanh, key=key)
+
+    for module, rows in ((build, 80), (build(jax.random.key(0)), 40)):
+        model = MLPRegressor(module=module, batch_size=rows, **QUICK).fit(X, Y)
+        assert model.score(X, Y) > 0.8
+        weight = jax.tree.leaves(model.ensemble_.positions)[0]
+        assert not np.allclose(weight[0], weight[1])
+
+
+@pytest.mark.slow
+def test_a_module_of_flax():
+    nnx = pytest.importorskip("flax.nnx")
+    module = nnx.Sequential(
+        nnx.Linear(2, 8, rngs=nnx.Rngs(0)), nnx.silu, nnx.Linear(8, 2, rngs=nnx.Rngs(1))
+    )
+    assert MLPClassifier(module=module, **QUICK).fit(X, LABELS).score(X, LABELS) > 0.9
+
+
+@pytest.mark.slow
+def test_time_that_is_short_ends_a_fit():
+    model = MLPRegressor((8, 8), **QUICK | {"num_steps": 10**8, "max_seconds": 0.5}).fit(X, Y)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="constant"):
+        MLPRegressor(**QUICK).fit(X, np.ones(80))
+    with pytest.raises(ValueError, match="one class only"):
+        MLPClassifier(**QUICK).fit(X, ["a"] * 80)
+    with pytest.raises(ValueError, match="NaN in column 'b'"):
+        MLPRegressor(**QUICK).fit(pd.DataFrame({"a": X[:, 0], "b": np.nan}), Y)
+    with pytest.raises(ValueError, match="activation"):
+        MLPRegressor(activation="sine").fit(X, Y)
+    with pytest.raises(TypeError, match="hidden_layer_sizes"):
+        MLPRegressor(16).fit(X, Y)
+    with pytest.raises(ValueError, match="num_steps"):
+        MLPRegressor(num_steps=0).fit(X, Y)
+    with pytest.raises(ValueError, match="see MLPClassifier"):
+        MLPRegressor().fit(X, LABELS)
