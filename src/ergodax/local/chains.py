@@ -18,6 +18,8 @@ from ergodax.tune.budget import Deadline
 BLOCK = 10  # trajectories between two changes of step or length
 ACCEPTANCE = 0.75  # that the step is adapted to
 TOO_FEW = 0.5  # an acceptance at which a step that was found is made shorter again
+STUCK = 0.01  # a trajectory's acceptance, below which the step is too long for the place
+MOST_STUCK = 0.02  # the share of such trajectories, above which the step is made shorter
 HARDLY = 0.2  # an acceptance at which the first step is a quarter
 SHORTER = 0.25
 SHORTEST = 1e-12  # times the first step
@@ -25,7 +27,7 @@ GAIN = 1.0  # of the logarithm of the step
 FIRST_LENGTH = 8
 LONGER_PAYS = 1.2  # times the squared jump a leapfrog, for which a length is doubled
 QUARTER_PERIOD = 0.5 * np.pi
-MEAN_SHARE = 0.75  # of the step size, that a trajectory takes
+MEAN_SHARE = 0.54  # of the step size, that a trajectory takes
 HOT = 4.0  # times the temperature, at which half of the chains begin
 SKETCH = 12  # random projections of the weights that are watched
 
@@ -58,6 +60,11 @@ class Trace(NamedTuple):
         """This and then the other."""
         pairs = zip(self, other, strict=True)
         return Trace(*(np.concatenate([a, b], axis=1) for a, b in pairs))
+
+    @property
+    def stuck(self) -> float:
+        """The share of trajectories that found the place too stiff for their step."""
+        return float((self.acceptance < STUCK).mean())
 
     def after(self, start: int) -> "Trace":
         """From a draw on."""

@@ -120,7 +120,7 @@ def learning_coefficient(
         of_m = law.at_temperature(law.num_data * np.log(m) / m)
         share = deadline.share(1.0 / (len(sizes) + 1.0 - number))
         of_key = jax.random.fold_in(key, number)
-        others[m] = estimated(of_m, of_key, chains, accuracy, share, time.perf_counter())[0]
+        others[m] = estimated(of_m, of_key, chains, accuracy, share)[0]
     return estimated(law, key, chains, accuracy, deadline, began, others)[0]
 
 
@@ -165,10 +165,11 @@ def estimated(
     num_chains: int,
     accuracy: float,
     deadline: Deadline,
-    began: float,
+    began: float | None = None,
     by_n: dict[int, LearningCoefficient] | None = None,
 ) -> tuple[LearningCoefficient, Sampled]:
     """The coefficient of a law, and its chains."""
+    began = time.perf_counter() if began is None else began
     shortfall, searched = _shortfall(law, accuracy, deadline)
     run = sampled(law, key, num_chains, accuracy, deadline)
     found, counted, chains = run.told, run.counted, run.chains

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from ergodax.local.chains import TOO_FEW, Chains, Trace, settled_chains
+from ergodax.local.chains import MOST_STUCK, TOO_FEW, Chains, Trace, settled_chains
 from ergodax.local.law import LocalLaw
 from ergodax.stats.estimators import effective_size, halves, scale_reduction, standard_error
 from ergodax.tune.budget import Deadline
@@ -73,17 +73,20 @@ def sampled(
     """Run chains until they agree and the Monte Carlo error is within the accuracy.
 
     After each round the latter half of all draws counts. So what is left of the start shrinks as
-    the run goes on, whatever the relaxation time is.
+    the run goes on, whatever the relaxation time is. Where trajectories are hardly ever accepted in
+    places, these are visited too rarely, which no R-hat sees: there the step is made shorter.
     """
     chains = settled_chains(law, key, num_chains, deadline)
     trace, more = chains.run(FIRST_DRAWS), FIRST_DRAWS
     while True:
         done = trace.energy.shape[1]
         found = told(trace.after(done // 2))
-        ready = found.mixed and found.close_enough(accuracy)
+        last = trace.after(done - more)
+        fits = last.stuck <= MOST_STUCK and float(last.acceptance.mean()) >= TOO_FEW
+        ready = fits and found.mixed and found.close_enough(accuracy)
         if ready or deadline.over or not np.isfinite(found.mean):
             return Sampled(chains, trace, done // 2, found)
-        if float(trace.after(done - more).acceptance.mean()) < TOO_FEW:
+        if not fits:
             chains.shorten()
         elif found.ess < SLUGGISH * trace.energy[:, done // 2 :].size:
             chains.lengthen()

@@ -11,14 +11,16 @@ from ergodax.kernel import Info, Kernel, State
 from ergodax.recipe.operators import Scalar
 from ergodax.target.base import AbstractTarget
 
-SHORTEST_STEP = 0.5  # of the step size; drawn anew for each trajectory, so that none is periodic
+SHORTEST_STEP = 0.25  # of the step size; drawn anew, so that no trajectory is periodic
 
 
 class Trajectories(Kernel):
-    """HMC with unit mass: `length` leapfrog steps of size h u, u ~ Uniform(0.5, 1).
+    """HMC with unit mass: `length` leapfrog steps of size h u, log u ~ Uniform(log(1/4), 0).
 
-    State: position x. H = U + |r|^2 / 2. No bias at any step size. The rise of the kinetic energy
-    is summed as (r' - r) (r' + r) / 2, which keeps its digits where there are 10^7 of them.
+    State: position x. H = U + |r|^2 / 2. No bias at any step size. The curvature of a singular law
+    differs from place to place, and a place that is too stiff for one step is left by a shorter one.
+    The rise of the kinetic energy is summed as (r' - r) (r' + r) / 2, which keeps its digits where
+    there are 10^7 of them.
     """
 
     target: AbstractTarget
@@ -36,8 +38,8 @@ class Trajectories(Kernel):
         """A fresh momentum, a trajectory, a Metropolis test."""
         key_momentum, key_step, key_accept = jax.random.split(key, 3)
         x, here, mass = state.position, state.estimate, Scalar(jnp.ones(()))
-        share = jax.random.uniform(key_step, minval=SHORTEST_STEP, dtype=self.step_size.dtype)
-        h, r = share * self.step_size, tree.normal_like(key_momentum, x)
+        share = jax.random.uniform(key_step, dtype=self.step_size.dtype)
+        h, r = SHORTEST_STEP**share * self.step_size, tree.normal_like(key_momentum, x)
         start = here.potential, here.gradient
         value_and_gradient = self.target.value_and_gradient
         y, s, end = leapfrog(value_and_gradient, x, r, start, mass, h, self.length)
