@@ -13,7 +13,7 @@ import ergodax as ex
 from benchmarks.local import formulas
 from ergodax.stats.estimators import standard_error
 
-REFERENCE_CHAINS, REFERENCE_DRAWS, REFERENCE_BURN_IN = 8, 1500, 500
+REFERENCE_CHAINS, REFERENCE_DRAWS, REFERENCE_BURN_IN = 8, 5000, 500
 LARGE, DRAWS_OF_LARGE, BURN_IN_OF_LARGE = 2_000, 40, 30  # parameters; one draw tells more
 
 
