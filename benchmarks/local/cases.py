@@ -85,7 +85,9 @@ def _truth(widths: Sequence[int], rank: int, seed: int) -> list[Any]:
     layers = []
     for into, out in zip(widths[:-1], widths[1:], strict=True):
         layer = np.zeros((out, into))
-        layer[:rank, :rank] = np.eye(rank) + 0.3 * rng.normal(size=(rank, rank)) / max(rank, 1) ** 0.5
+        layer[:rank, :rank] = (
+            np.eye(rank) + 0.3 * rng.normal(size=(rank, rank)) / max(rank, 1) ** 0.5
+        )
         layers.append(jnp.asarray(layer, jnp.float32))
     return layers
 

@@ -24,14 +24,17 @@ def crossing(power: int, t: float, localization: float) -> float:
     t x^2 y^p is t y^p over that. Substituting y = e^s spreads the scales.
     """
 
-    def parts(s: float) -> tuple[float, float]:
+    def weight(s: float) -> float:
         y = math.exp(s)
-        precision = 2.0 * t * y**power + localization
-        weight = math.exp(-0.5 * localization * y * y) * y / math.sqrt(precision)
-        return weight, weight * t * y**power / precision
+        spread = math.sqrt(2.0 * t * y**power + localization)
+        return math.exp(-0.5 * localization * y * y) * y / spread
+
+    def weighted(s: float) -> float:
+        steepness = t * math.exp(s) ** power
+        return weight(s) * steepness / (2.0 * steepness + localization)
 
     low, high = math.log(1e-9 / math.sqrt(localization)), math.log(9.0 / math.sqrt(localization))
-    total, mean = (quad(lambda s: parts(s)[i], low, high, limit=500)[0] for i in (0, 1))
+    total, mean = (quad(f, low, high, limit=500)[0] for f in (weight, weighted))
     return mean / total
 
 
@@ -51,7 +54,7 @@ def deep_linear(widths: Sequence[int], rank: int) -> Known:
     """Of a linear network with several layers about a map of a rank (Aoyagi 2024).
 
     `widths` are H_1 to H_(L+1). With M_s = H_s - r, Sigma is the set of the l + 1 smallest M with
-    sum M >= l max M over Sigma, sum M < l min M over the rest, and max over Sigma < min over the rest.
+    sum M >= l max M over Sigma, sum M < l min M over the rest, max over Sigma < min over the rest.
     """
     excess = sorted(width - rank for width in widths)
     for size in range(2, len(excess) + 1):

@@ -61,6 +61,10 @@ class Trace(NamedTuple):
         pairs = zip(self, other, strict=True)
         return Trace(*(np.concatenate([a, b], axis=1) for a, b in pairs))
 
+    def energies(self) -> "Trace":
+        """The same without the projections."""
+        return self._replace(sketch=self.sketch[..., :0])
+
     @property
     def stuck(self) -> float:
         """The share of trajectories that found the place too stiff for their step."""

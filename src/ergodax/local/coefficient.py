@@ -51,18 +51,18 @@ def learning_coefficient(
     the estimand is
         lambda-hat = t (E[L_n(w)] - L_n(w*)).
     For a regular model with Hessian eigenvalues k_i at its minimum it is
-    (1/2) sum_i t k_i / (t k_i + gamma), about d / 2; the flatter the minimum, the smaller it is. As n
-    grows it tends to the learning coefficient lambda of the singular model, by terms of order
-    1 / log t; how it changes with t, and what is due to weights that are not the minimum of L_n, are
-    reported apart.
+    (1/2) sum_i t k_i / (t k_i + gamma), about d / 2; the flatter the minimum, the smaller it is. As
+    n grows it tends to the learning coefficient lambda of the singular model, by terms of order
+    1 / log t. How it changes with t, and what is due to weights that are not the minimum of L_n,
+    are reported apart.
 
     Half of the chains begin at w*, half at a higher temperature. Each step is a trajectory of
     Hamiltonian Monte Carlo on all rows with a Metropolis test, so that neither step nor batch
     biases the answer. Batches would not be cheaper: their noise heats the stiff directions, and to
     keep that below a share e of lambda takes about t / (2 e) rows in a relaxation time of these, a
-    pass or more. The step follows the acceptance. The length grows while
-    that moves the weights further a gradient, at most to a quarter of the period that the
-    localization leaves the flattest direction. The latter half of the draws counts.
+    pass or more. The step follows the acceptance, everywhere and not on average alone. The length
+    grows while that moves the weights further a gradient, at most to a quarter of the period that
+    the localization leaves the flattest direction. The latter half of the draws counts.
 
     Args:
         loss_of_one_example: (weights, example) -> scalar; `example` has the structure of `data`
@@ -103,7 +103,8 @@ def learning_coefficient(
 
     Reference:
         Lau, Furman, Wang, Murfet and Wei, The local learning coefficient: a singularity-aware
-        complexity measure, 2023; Watanabe, A widely applicable Bayesian information criterion, 2013.
+        complexity measure, 2023; Watanabe, A widely applicable Bayesian information criterion,
+        2013.
     """
     began = time.perf_counter()
     law = checked_law(
@@ -236,7 +237,9 @@ def _shortfall(law: LocalLaw, accuracy: float, deadline: Deadline) -> tuple[floa
     mode = find_mode(law, law.centre, max_iterations=most)
     distance = float(tree.dot(*[tree.subtract(law.freeze(mode.position), law.centre)] * 2))
     fallen = 0.5 * float(law.localization) * distance - float(mode.potential)
-    doubt = "" if bool(mode.converged) else (
-        f"The minimum nearby was not found in {most} iterations of L-BFGS; lower ones may be there."
+    doubt = (
+        ""
+        if bool(mode.converged)
+        else (f"The minimum nearby was not found in {most} iterations of L-BFGS.")
     )
     return max(0.0, fallen), doubt

@@ -98,7 +98,11 @@ class LocalLaw(AbstractTarget):
     def num_moving(self) -> int:
         """How many parameters move."""
         mask = self._tempered.mask
-        return tree.size(self.centre) if mask is None else sum(map(int, map(jnp.sum, jax.tree.leaves(mask))))
+        return (
+            tree.size(self.centre)
+            if mask is None
+            else sum(map(int, map(jnp.sum, jax.tree.leaves(mask))))
+        )
 
     @property
     def centre(self) -> PyTree:
@@ -201,7 +205,7 @@ def _are_texts(value: Any) -> bool:
 
 def _by_path(trainable: Any) -> Callable[[str], bool]:
     if callable(trainable):
-        return trainable
+        return lambda name: bool(trainable(name))
     patterns = [trainable] if isinstance(trainable, str) else list(trainable)
     return lambda name: any(
         name == p or name.startswith(f"{p}.") or fnmatch.fnmatchcase(name, p) for p in patterns

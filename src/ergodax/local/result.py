@@ -93,8 +93,7 @@ class LearningCoefficient:
             return "NOT FINITE"
         if self.estimate <= 0.0:
             return "NEGATIVE"
-        r_hats = self.r_hat, self.r_hat_distance
-        if not max(r_hats) <= MOST_R_HAT:  # or NaN
+        if not np.max([self.r_hat, self.r_hat_distance]) <= MOST_R_HAT:  # or NaN
             return "NOT CONVERGED"
         return "KNOWN" if self.error <= self.accuracy * self.estimate else "IMPRECISE"
 
@@ -115,15 +114,17 @@ class LearningCoefficient:
                     f"{10.0 * self.localization:g}, which stays nearer."
                 )
             case "NOT CONVERGED":
+                r_hat = np.max([self.r_hat, self.r_hat_distance])
                 return (
                     f"Chains from the weights and from a higher temperature differ (R-hat "
-                    f"{max(self.r_hat, self.r_hat_distance):.2f}): the start is not forgotten, and "
-                    f"the error is too small. Let it run on ({more}), or try localization="
+                    f"{r_hat:.2f}): the start is not forgotten, and the error is too small. Let it run on "
+                    f"({more}), or try localization="
                     f"{10.0 * self.localization:g}, a narrower law, which is another estimand."
                 )
             case "IMPRECISE":
                 return f"The time was up: {more}, or accuracy={self.error / self.estimate:.2g}."
-        return ""
+            case _:
+                return ""
 
     def __str__(self) -> str:
         """The verdict, the error's parts, what is finite n, and how it was done."""
@@ -143,9 +144,7 @@ class LearningCoefficient:
         head, *rest = (part for part in parts if part)
         lines = textwrap.wrap(head, WIDTH)
         for part in rest:
-            lines += textwrap.wrap(
-                part, WIDTH, initial_indent="  ", subsequent_indent="    "
-            )
+            lines += textwrap.wrap(part, WIDTH, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
     def _estimand(self) -> str:

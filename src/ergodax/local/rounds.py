@@ -16,6 +16,7 @@ MOST_R_HAT = 1.05
 FEWEST = 60.0  # effective draws, below which the Monte Carlo error is not known itself
 SLUGGISH = 0.15  # effective draws a trajectory, below which trajectories are made longer
 MOST_GROWTH = 3.0  # of the number of draws from one round to the next
+MOST_DRAWS = 500_000  # of each chain
 SPARE = 1.2  # times the draws that seem to be needed
 
 
@@ -35,7 +36,7 @@ class Told(NamedTuple):
     @property
     def mixed(self) -> bool:
         """Whether the chains have forgotten where they began."""
-        return max(self.r_hat, self.r_hat_distance) <= MOST_R_HAT
+        return bool(np.max([self.r_hat, self.r_hat_distance]) <= MOST_R_HAT)  # False for NaN
 
 
 def told(trace: Trace) -> Told:
@@ -74,24 +75,26 @@ def sampled(
 
     After each round the latter half of all draws counts. So what is left of the start shrinks as
     the run goes on, whatever the relaxation time is. Where trajectories are hardly ever accepted in
-    places, these are visited too rarely, which no R-hat sees: there the step is made shorter.
+    places, these are visited too rarely, which no R-hat sees: there the step is made shorter. Where
+    all chains are below the loss at w*, more of them would not help.
     """
     chains = settled_chains(law, key, num_chains, deadline)
-    trace, more = chains.run(FIRST_DRAWS), FIRST_DRAWS
+    trace, more = chains.run(FIRST_DRAWS).energies(), FIRST_DRAWS
     while True:
         done = trace.energy.shape[1]
         found = told(trace.after(done // 2))
         last = trace.after(done - more)
         fits = last.stuck <= MOST_STUCK and float(last.acceptance.mean()) >= TOO_FEW
         ready = fits and found.mixed and found.close_enough(accuracy)
-        if ready or deadline.over or not np.isfinite(found.mean):
+        below = done > 2 * FIRST_DRAWS and (trace.energy[:, done // 2 :].mean(axis=1) < 0.0).all()
+        if ready or below or deadline.over or done > MOST_DRAWS or not np.isfinite(found.mean):
             return Sampled(chains, trace, done // 2, found)
         if not fits:
             chains.shorten()
         elif found.ess < SLUGGISH * trace.energy[:, done // 2 :].size:
             chains.lengthen()
         more = int(np.ceil(done * (_growth(found, accuracy) - 1.0)))
-        trace = trace.joined(chains.run(more))
+        trace = trace.joined(chains.run(more).energies())
 
 
 def _growth(found: Told, accuracy: float) -> float:

@@ -18,7 +18,7 @@ class Trajectories(Kernel):
     """HMC with unit mass: `length` leapfrog steps of size h u, log u ~ Uniform(log(1/4), 0).
 
     State: position x. H = U + |r|^2 / 2. No bias at any step size. The curvature of a singular law
-    differs from place to place, and a place that is too stiff for one step is left by a shorter one.
+    differs from place to place, and a place too stiff for one step is left by a shorter one.
     The rise of the kinetic energy is summed as (r' - r) (r' + r) / 2, which keeps its digits where
     there are 10^7 of them.
     """
