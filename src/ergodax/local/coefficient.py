@@ -134,7 +134,12 @@ def checked_law(
     trainable: Any,
     batch_size: Any,
 ) -> LocalLaw:
-    """The law of arguments that are right. Raises: as `learning_coefficient`."""
+    """The law of arguments that are right.
+
+    Raises:
+        TypeError: as `learning_coefficient`.
+        ValueError: likewise.
+    """
     callable_function("loss_of_one_example", loss)
     if temperature == "log n":
         rows = num_rows(data) if jax.tree.leaves(data) else 0
