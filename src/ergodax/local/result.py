@@ -117,8 +117,8 @@ class LearningCoefficient:
                 r_hat = np.max([self.r_hat, self.r_hat_distance])
                 return (
                     f"Chains from the weights and from a higher temperature differ (R-hat "
-                    f"{r_hat:.2f}): the start is not forgotten, and the error is too small. Let it run "
-                    f"on ({more}), or try localization="
+                    f"{r_hat:.2f}): the start is not forgotten, and the error is too small. Let it "
+                    f"run on ({more}), or try localization="
                     f"{10.0 * self.localization:g}, a narrower law, which is another estimand."
                 )
             case "IMPRECISE":
