@@ -45,8 +45,8 @@ def test_the_verdict_comes_first_and_fits_80_columns(found):
         ({"estimate": -1.0}, "NEGATIVE", "Train on"),
         ({"estimate": np.nan}, "NOT FINITE", "not finite"),
         ({"acceptance": 0.0}, "NOT FINITE", "not finite"),
-        ({"r_hat": 1.3}, "NOT CONVERGED", "localization=10"),
-        ({"r_hat_distance": np.nan}, "NOT CONVERGED", "too small"),
+        ({"converged": False, "r_hat": 1.3}, "NOT CONVERGED", "localization=10"),
+        ({"converged": False, "r_hat_distance": np.nan}, "NOT CONVERGED", "too small"),
         ({"error": 0.4, "estimate": 0.5}, "IMPRECISE", "max_seconds"),
     ],
 )

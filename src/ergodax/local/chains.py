@@ -163,21 +163,22 @@ class Chains:
 
 
 def settled_chains(law: LocalLaw, key: PRNGKeyArray, num_chains: int, deadline: Deadline) -> Chains:
-    """Chains of which half begin at w* and half where a hotter law has taken them.
+    """Chains of which half come from w* and half from where a hotter law has taken them.
 
     Those from w* have energies below the law's own, the hot ones mostly above: where they agree,
-    the start is forgotten.
+    the start is forgotten. From w* they come while the step is still short: a step that suits the
+    law is refused at w*, whose energy is so much lower in many dimensions.
     """
     first = float(1.0 / np.sqrt(float(law.localization)))
     chains = Chains(law, key, num_chains, deadline, first)
     chains.find_step()
     chains.settle()
     if num_chains > 1:
+        cold, before = np.arange(num_chains) % 2 == 0, chains.positions
         chains.run(2 * BLOCK, law.at_temperature(HOT * law.temperature))
-    cold = np.arange(num_chains) % 2 == 0
 
-    def mixed(hot: Array, centre: Array) -> Array:
-        return jnp.where(cold.reshape(-1, *[1] * (hot.ndim - 1)), centre, hot)
+        def mixed(hot: Array, old: Array) -> Array:
+            return jnp.where(cold.reshape(-1, *[1] * (hot.ndim - 1)), old, hot)
 
-    chains.positions = jax.tree.map(mixed, chains.positions, law.centre)
+        chains.positions = jax.tree.map(mixed, chains.positions, before)
     return chains

@@ -16,7 +16,7 @@ from ergodax.data.arrays import num_rows
 from ergodax.kernel import check_key
 from ergodax.local.law import LocalLaw, local_law
 from ergodax.local.result import LearningCoefficient
-from ergodax.local.rounds import ERRORS, Sampled, sampled, slope
+from ergodax.local.rounds import Sampled, sampled, slope
 from ergodax.target.mode import find_mode
 from ergodax.tune.budget import Deadline
 from ergodax.tune.start import seconds_of_gradient
@@ -195,8 +195,9 @@ def estimated(
         mc_error=found.mcse,
         step_bias=0.0,
         batch_bias=0.0,
-        error=ERRORS * found.mcse,
+        error=found.error,
         accuracy=accuracy,
+        converged=found.converged(accuracy),
         r_hat=found.r_hat,
         r_hat_distance=found.r_hat_distance,
         ess=found.ess,

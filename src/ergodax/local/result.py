@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ergodax.local.rounds import ERRORS, MOST_R_HAT
+from ergodax.local.rounds import ERRORS
 
 WIDTH = 80
 NOTABLE = 0.5  # of the accuracy: a difference that is told
@@ -26,8 +26,10 @@ class LearningCoefficient:
         mc_error: its Monte Carlo standard error.
         step_bias: of the discretisation: 0, since each trajectory has a Metropolis test.
         batch_bias: of batches: 0, since each gradient is that of all rows.
-        error: two Monte Carlo standard errors and the biases.
+        error: two Monte Carlo standard errors and the biases; where chains are too short to know
+            them, the distance between the means of the lowest and the highest chain.
         accuracy: what `error` / `estimate` was wanted to be.
+        converged: whether the chains agree: by R-hat, or to within the accuracy.
         r_hat: of the energies; half of the chains began at w*, half at a higher temperature.
         r_hat_distance: of |w - w*|^2.
         ess: effective sample size of the energies.
@@ -59,6 +61,7 @@ class LearningCoefficient:
     batch_bias: float
     error: float
     accuracy: float
+    converged: bool
     r_hat: float
     r_hat_distance: float
     ess: float
@@ -93,7 +96,7 @@ class LearningCoefficient:
             return "NOT FINITE"
         if self.estimate <= 0.0:
             return "NEGATIVE"
-        if not np.max([self.r_hat, self.r_hat_distance]) <= MOST_R_HAT:  # or NaN
+        if not self.converged:
             return "NOT CONVERGED"
         return "KNOWN" if self.error <= self.accuracy * self.estimate else "IMPRECISE"
 
@@ -133,8 +136,11 @@ class LearningCoefficient:
         if self.remedy:
             parts.append(self.remedy)
         burn = f"{self.burn_in} draws of each chain left out as burn-in"
+        of = f"{ERRORS:g} x {self.mc_error:.2g} Monte Carlo"
+        if self.error > 1.001 * ERRORS * self.mc_error:
+            of = f"the means of single chains lie that far apart, {of}"
         parts.append(
-            f"Error: {ERRORS:g} x {self.mc_error:.2g} Monte Carlo (ESS {self.ess:.0f}, R-hat "
+            f"Error: {of} (ESS {self.ess:.0f}, R-hat "
             f"{self.r_hat:.2f}, {burn}); bias of the step {self.step_bias:g}, of batches "
             f"{self.batch_bias:g}."
         )

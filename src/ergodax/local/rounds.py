@@ -28,25 +28,47 @@ class Told(NamedTuple):
     ess: float
     r_hat: float  # of the energies
     r_hat_distance: float
-
-    def close_enough(self, accuracy: float) -> bool:
-        """Whether the Monte Carlo error is within the accuracy, and known."""
-        return self.ess >= FEWEST and ERRORS * self.mcse <= accuracy * abs(self.mean)
+    spread: float  # between the lowest and the highest mean of a chain's energies
+    spread_distance: float  # likewise of |w - w*|^2, over its mean
 
     @property
     def mixed(self) -> bool:
-        """Whether the chains have forgotten where they began."""
-        return bool(np.max([self.r_hat, self.r_hat_distance]) <= MOST_R_HAT)  # False for NaN
+        """Whether the chains are as one, and long enough to know it."""
+        r_hats = np.max([self.r_hat, self.r_hat_distance])
+        return bool(self.ess >= FEWEST and r_hats <= MOST_R_HAT)  # False for NaN
+
+    @property
+    def error(self) -> float:
+        """Two standard errors; where chains are too short for these, how far they lie apart."""
+        return (
+            ERRORS * self.mcse if self.mixed else float(np.max([ERRORS * self.mcse, self.spread]))
+        )
+
+    def converged(self, accuracy: float) -> bool:
+        """Whether the chains have forgotten where they began, as far as the accuracy goes.
+
+        In many dimensions energies hardly vary, and a few draws of chains that come from below and
+        from above tell enough, although R-hat can't be near 1 yet.
+        """
+        far = max(self.spread / max(abs(self.mean), 1e-300), self.spread_distance)
+        return self.mixed or bool(far <= accuracy)
+
+    def enough(self, accuracy: float) -> bool:
+        """Whether they have converged and the error is within the accuracy."""
+        return self.converged(accuracy) and self.error <= accuracy * abs(self.mean)
 
 
 def told(trace: Trace) -> Told:
     """Mean, error and convergence; NaN of too few draws."""
     x = trace.energy
     if x.shape[1] < 4 or not np.isfinite(x).all():
-        return Told(float(np.mean(x)) if x.size else np.nan, *[np.nan] * 4)
-    pairs = (v if len(v) > 1 else halves(v) for v in (x, trace.distance))
+        return Told(float(np.mean(x)) if x.size else np.nan, *[np.nan] * 6)
+    pairs = [v if len(v) > 1 else halves(v) for v in (x, trace.distance)]
     r_hats = [float(scale_reduction(v)) for v in pairs]
-    return Told(float(x.mean()), float(standard_error(x)), float(effective_size(x)), *r_hats)
+    spreads = [float(np.ptp(v.mean(axis=1))) for v in pairs]
+    spreads[1] /= max(float(trace.distance.mean()), 1e-300)
+    numbers = float(x.mean()), float(standard_error(x)), float(effective_size(x))
+    return Told(*numbers, *r_hats, *spreads)
 
 
 class Sampled(NamedTuple):
@@ -65,7 +87,7 @@ class Sampled(NamedTuple):
     def seconds_wanted(self, accuracy: float, took: float) -> float:
         """About how long all would take to be within the accuracy, from how long it took."""
         off = ERRORS * self.told.mcse / (accuracy * abs(self.told.mean))
-        return took * max(off**2, FEWEST / self.told.ess, 1.0)
+        return took * float(np.max([off**2, FEWEST / self.told.ess, 1.0]))
 
 
 def sampled(
@@ -85,7 +107,7 @@ def sampled(
         found = told(trace.after(done // 2))
         last = trace.after(done - more)
         fits = last.stuck <= MOST_STUCK and float(last.acceptance.mean()) >= TOO_FEW
-        ready = fits and found.mixed and found.close_enough(accuracy)
+        ready = fits and found.enough(accuracy)
         below = done > 2 * FIRST_DRAWS and (trace.energy[:, done // 2 :].mean(axis=1) < 0.0).all()
         if ready or below or deadline.over or done > MOST_DRAWS or not np.isfinite(found.mean):
             return Sampled(chains, trace, done // 2, found)
