@@ -140,7 +140,11 @@ def by_hmc(excess: Any, w: Any, t: float, localization: float) -> tuple[float, f
     length = min(512, int(1.3 / math.sqrt(localization) / step))
     large = sum(layer.size for layer in w) > LARGE
     samples = ex.sample(
-        ex.hmc(target, lambda k: step * (0.7 + 0.3 * jnp.cos(2.4 * k)), num_leapfrog_steps=length),
+        ex.hmc(
+            target,
+            lambda k: step * (0.7 + 0.3 * jnp.cos(2.4 * k.astype(float))),
+            num_leapfrog_steps=length,
+        ),
         w,
         DRAWS_OF_LARGE if large else REFERENCE_DRAWS,
         burn_in=BURN_IN_OF_LARGE if large else REFERENCE_BURN_IN,
