@@ -27,7 +27,7 @@ class LearningCoefficient:
         step_bias: of the discretisation: 0, since each trajectory has a Metropolis test.
         batch_bias: of batches: 0, since each gradient is that of all rows.
         error: two Monte Carlo standard errors and the biases; where chains are too short to know
-            them, the distance between the means of the lowest and the highest chain.
+            them, twice the distance between the means of the lowest and the highest chain.
         accuracy: what `error` / `estimate` was wanted to be.
         converged: whether the chains agree: by R-hat, or to within the accuracy.
         r_hat: of the energies; half of the chains began at w*, half at a higher temperature.
@@ -138,7 +138,7 @@ class LearningCoefficient:
         burn = f"{self.burn_in} draws of each chain left out as burn-in"
         of = f"{ERRORS:g} x {self.mc_error:.2g} Monte Carlo"
         if self.error > 1.001 * ERRORS * self.mc_error:
-            of = f"the means of single chains lie that far apart, {of}"
+            of = f"twice how far single chains lie apart; {of}"
         parts.append(
             f"Error: {of} (ESS {self.ess:.0f}, R-hat "
             f"{self.r_hat:.2f}, {burn}); bias of the step {self.step_bias:g}, of batches "

@@ -39,10 +39,8 @@ class Told(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Two standard errors; where chains are too short for these, how far they lie apart."""
-        return (
-            ERRORS * self.mcse if self.mixed else float(np.max([ERRORS * self.mcse, self.spread]))
-        )
+        """Two standard errors; of chains too short for these, twice how far they lie apart."""
+        return ERRORS * float(self.mcse if self.mixed else np.max([self.mcse, self.spread]))
 
     def converged(self, accuracy: float) -> bool:
         """Whether the chains have forgotten where they began, as far as the accuracy goes.
