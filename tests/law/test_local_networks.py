@@ -1,4 +1,4 @@
-"""Learning coefficients of linear networks, against quadrature and against HMC with exact gradients.
+"""Learning coefficients of linear networks, against quadrature and HMC with exact gradients.
 
 Within five errors, those of the references included.
 """
