@@ -141,8 +141,8 @@ def test_a_normal_crossing(power, n, gamma):
     )
     exact = formulas.crossing(power, n / np.log(n), gamma)
     assert found.ok and off(found, exact) < SIGMAS
-    asymptotic = 1.0 / max(2, power)
-    assert off(found, asymptotic) > SIGMAS
+    if n < 1e6:  # there lambda itself is not yet told apart
+        assert off(found, 1.0 / max(2, power)) > SIGMAS
 
 
 def test_the_part_that_moves():

@@ -42,7 +42,8 @@ def test_the_verdict_comes_first_and_fits_80_columns(found):
 @pytest.mark.parametrize(
     ("changes", "verdict", "says"),
     [
-        ({"estimate": -1.0}, "NEGATIVE", "Train on"),
+        ({"estimate": -1.0, "shortfall": 1.0}, "NEGATIVE", "Train on"),
+        ({"estimate": -1.0}, "NEGATIVE", "within reach"),
         ({"estimate": np.nan}, "NOT FINITE", "not finite"),
         ({"acceptance": 0.0}, "NOT FINITE", "not finite"),
         ({"converged": False, "r_hat": 1.3}, "NOT CONVERGED", "localization=10"),

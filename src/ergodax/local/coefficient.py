@@ -184,7 +184,7 @@ def estimated(
     scale = law.num_data / law.temperature
     initial = float(eqx.filter_jit(initial_loss)(law))
     took = time.perf_counter() - began
-    acceptance = float(counted.acceptance.mean()) if known else 0.0
+    acceptance = float(run.trace.acceptance.mean()) if run.trace.acceptance.size else np.nan
     how = (
         f"Chains: {num_chains} of HMC, trajectories of {chains.length} steps of {chains.step:.2g}, "
         f"acceptance {acceptance:.2f}, {chains.evaluations:.2g} gradients of examples, "

@@ -111,10 +111,13 @@ class LearningCoefficient:
                     "at the loss of single examples at these weights."
                 )
             case "NEGATIVE":
+                cause = "these are no minimum. Train on, or"
+                if self.shortfall < 0.1 * abs(self.estimate):
+                    cause = "a lower minimum than theirs lies within reach of the law:"
                 return (
-                    "Most draws have a smaller loss than the weights: these are no minimum, and "
-                    f"lambda-hat is no coefficient of theirs. Train on, or try localization="
-                    f"{10.0 * self.localization:g}, which stays nearer."
+                    f"Most draws have a smaller loss than the weights: {cause} try localization="
+                    f"{10.0 * self.localization:g}, which stays nearer. Lambda-hat is no "
+                    "coefficient of these weights."
                 )
             case "NOT CONVERGED":
                 r_hat = np.max([self.r_hat, self.r_hat_distance])

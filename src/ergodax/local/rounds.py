@@ -38,6 +38,11 @@ class Told(NamedTuple):
         return bool(self.ess >= FEWEST and r_hats <= MOST_R_HAT)  # False for NaN
 
     @property
+    def sluggish(self) -> bool:
+        """Whether the weights lag behind energies that are known."""
+        return self.ess >= FEWEST and self.r_hat_distance > MOST_R_HAT
+
+    @property
     def error(self) -> float:
         """Two standard errors; of chains too short for these, twice how far they lie apart."""
         return ERRORS * float(self.mcse if self.mixed else np.max([self.mcse, self.spread]))
@@ -85,7 +90,8 @@ class Sampled(NamedTuple):
     def seconds_wanted(self, accuracy: float, took: float) -> float:
         """About how long all would take to be within the accuracy, from how long it took."""
         off = ERRORS * self.told.mcse / (accuracy * abs(self.told.mean))
-        return took * float(np.max([off**2, FEWEST / self.told.ess, 1.0]))
+        more = np.max([off**2, FEWEST / self.told.ess, 1.0])
+        return took * float(np.nan_to_num(more, nan=10.0))
 
 
 def sampled(
@@ -111,7 +117,7 @@ def sampled(
             return Sampled(chains, trace, done // 2, found)
         if not fits:
             chains.shorten()
-        elif found.ess < SLUGGISH * trace.energy[:, done // 2 :].size:
+        elif found.sluggish or found.ess < SLUGGISH * trace.energy[:, done // 2 :].size:
             chains.lengthen()
         more = int(np.ceil(done * (_growth(found, accuracy) - 1.0)))
         trace = trace.joined(chains.run(more).energies())
