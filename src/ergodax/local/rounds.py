@@ -90,7 +90,7 @@ class Sampled(NamedTuple):
     def seconds_wanted(self, accuracy: float, took: float) -> float:
         """About how long all would take to be within the accuracy, from how long it took."""
         off = ERRORS * self.told.mcse / (accuracy * abs(self.told.mean))
-        more = np.max([off**2, FEWEST / self.told.ess, 1.0])
+        more = np.max([off**2, FEWEST / self.told.ess, 1.0 if self.told.mixed else 2.0])
         return took * float(np.nan_to_num(more, nan=10.0))
 
 
