@@ -16,6 +16,7 @@ BENCHMARKS = {
     "numpyro": ("numpyro.command", "models as NumPyro's examples have them: NUTS's answer?"),
     "tables": ("tables", "networks on tables, beside a deep ensemble: RMSE, density, seconds"),
     "groups": ("groups.command", "models with groups by infer: verdict, seconds, the truth"),
+    "local": ("local.command", "learning coefficients with nothing set: right, and covered?"),
     "kills": ("kills.command", "what a run survives: kills, full disks, damage, power cuts"),
     "store": ("store", "a gigabyte of draws stored: what checksums, log and lock cost"),
     "hosts": ("hosts", "several devices and processes: a step, the loss of one"),

@@ -138,7 +138,7 @@ def leapfrog(
     start: Energies,
     mass: Operator,
     step_size: Number,
-    num_steps: int,
+    num_steps: Number,
 ) -> tuple[PyTree, PyTree, Energies]:
     """Half kick, drift, half kick, num_steps times; volume preserving and reversible.
 

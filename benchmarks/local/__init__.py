@@ -1,0 +1,1 @@
+"""Local learning coefficients beside what is known of them."""

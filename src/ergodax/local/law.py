@@ -1,0 +1,230 @@
+"""The tempered law about trained weights, as a target."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ergodax import tree
+from ergodax.data.arrays import num_rows, sum_in_chunks
+from ergodax.target.base import AbstractTarget
+from ergodax.target.posterior import Posterior
+
+CHUNK = 1024  # rows at a time: what a pass keeps stays in the caches
+
+
+class _Localised(eqx.Module):
+    """-gamma |w - w*|^2 / 2."""
+
+    centre: PyTree
+    localization: Float[Array, ""]
+
+    def __call__(self, position: PyTree) -> Float[Array, ""]:
+        return -0.5 * self.localization * squared_distance(position, self.centre)
+
+
+class _Tempered(eqx.Module):
+    """-beta (loss(w, example) - loss(w*, example)): differences keep the digits of a float32."""
+
+    loss: Callable[[PyTree, PyTree], Any]
+    centre: PyTree
+    rest: PyTree  # the leaves that stay as they are
+    mask: PyTree  # of the entries that move, as 0 and 1; None where all do
+    beta: Float[Array, ""]
+
+    def weights(self, position: PyTree) -> PyTree:
+        """The user's weights."""
+        if self.mask is not None:
+            moved = lambda x, c, m: c + m.astype(c.dtype) * (x - c)  # noqa: E731
+            position = jax.tree.map(moved, position, self.centre, self.mask)
+        return eqx.combine(position, self.rest)
+
+    def __call__(self, position: PyTree, row: tuple[PyTree, Float[Array, ""]]) -> Array:
+        example, base = row
+        return -self.beta * (self.loss(self.weights(position), example) - base)
+
+
+class LocalLaw(AbstractTarget):
+    """U(w) = t (L_n(w) - L_n(w*)) + gamma |w - w*|^2 / 2, with t = n beta.
+
+    The rows are gone through in chunks, so that a pass needs the memory of one chunk.
+    """
+
+    posterior: Posterior  # its data are (examples, their losses at w*)
+    chunk: int = eqx.field(static=True)
+
+    def potential(self, position: PyTree) -> Float[Array, ""]:
+        """U."""
+        rows, posterior = self.posterior.num_data, self.posterior
+        if rows <= self.chunk:
+            return posterior.potential(position)
+
+        def part(batch: PyTree) -> Float[Array, ""]:
+            return jnp.sum(posterior.log_likelihoods(position, batch))
+
+        total = sum_in_chunks(part, posterior.data, rows, self.chunk)
+        return -posterior.prior(position) - total
+
+    def value_and_gradient(self, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
+        """U and its gradient, in one pass."""
+        rows, posterior = self.posterior.num_data, self.posterior
+        if rows <= self.chunk:
+            return jax.value_and_grad(posterior.potential)(position)
+
+        def part(batch: PyTree) -> tuple[Float[Array, ""], PyTree]:
+            of = lambda x: jnp.sum(posterior.log_likelihoods(x, batch))  # noqa: E731
+            return jax.value_and_grad(of)(position)
+
+        value, score = sum_in_chunks(part, posterior.data, rows, self.chunk)
+        prior, slope = posterior.prior_and_gradient(position)
+        return -prior - value, jax.tree.map(lambda p, s: -p - s, slope, score)
+
+    @property
+    def evaluations(self) -> int:
+        """n."""
+        return self.posterior.num_data
+
+    @property
+    def num_data(self) -> int:
+        """n."""
+        return self.posterior.num_data
+
+    @property
+    def num_moving(self) -> int:
+        """How many parameters move."""
+        mask = self._tempered.mask
+        return (
+            tree.size(self.centre)
+            if mask is None
+            else sum(map(int, map(jnp.sum, jax.tree.leaves(mask))))
+        )
+
+    @property
+    def centre(self) -> PyTree:
+        """What moves, at w*."""
+        return self._tempered.centre
+
+    @property
+    def localization(self) -> Float[Array, ""]:
+        """gamma."""
+        prior: Any = self.posterior.log_prior
+        return prior.localization
+
+    @property
+    def temperature(self) -> float:
+        """1 / beta."""
+        return 1.0 / float(self._tempered.beta)
+
+    @property
+    def _tempered(self) -> _Tempered:
+        likelihood: Any = self.posterior.log_likelihood
+        return likelihood
+
+    def at_temperature(self, temperature: float) -> "LocalLaw":
+        """The same law with beta = 1 / temperature."""
+        beta = jnp.asarray(1.0 / temperature, self._tempered.beta.dtype)
+        return eqx.tree_at(lambda law: law.posterior.log_likelihood.beta, self, beta)
+
+    def excess_losses(self, position: PyTree) -> Float[Array, " n"]:
+        """loss(w, example) - loss(w*, example) of each row, in chunks."""
+        one = lambda row: self._tempered(position, row) / -self._tempered.beta  # noqa: E731
+        return jax.lax.map(one, self.posterior.data, batch_size=min(self.chunk, self.num_data))
+
+
+def local_law(
+    loss: Callable[[PyTree, PyTree], Any],
+    weights: PyTree,
+    data: PyTree,
+    temperature: float,
+    localization: float,
+    trainable: Any = None,
+    chunk: int | None = None,
+) -> LocalLaw:
+    """The law about `weights`; see `learning_coefficient` for the arguments.
+
+    Raises:
+        TypeError: weights without floating-point arrays, a loss that returns no scalar, a mask of
+            another kind.
+        ValueError: no leaf that is trainable.
+    """
+    moving, rest, mask = _taken_apart(weights, trainable)
+    moving = tree.freeze(moving, "weights")
+    dtype = tree.result_dtype(moving)
+    tempered = _Tempered(loss, moving, rest, mask, jnp.asarray(1.0 / temperature, dtype))
+    prior = _Localised(moving, jnp.asarray(localization, dtype))
+    rows = num_rows(Posterior(prior, tempered, data).data)
+    zeros = jnp.zeros(rows, dtype)
+    law = LocalLaw(Posterior(prior, tempered, (data, zeros)), min(chunk or CHUNK, rows))
+    law.posterior.check(moving)
+    base = eqx.filter_jit(law.excess_losses)(moving)
+    return eqx.tree_at(lambda law: law.posterior.data, law, (law.posterior.data[0], base))
+
+
+def squared_distance(position: PyTree, centre: PyTree) -> Float[Array, ""]:
+    """|w - w*|^2."""
+    away = tree.subtract(position, centre)
+    return tree.dot(away, away)
+
+
+def _taken_apart(weights: PyTree, trainable: Any) -> tuple[PyTree, PyTree, PyTree]:
+    """What moves, the rest, and a mask of entries; each in the structure of the weights."""
+    floats = jax.tree.map(eqx.is_inexact_array_like, weights)
+    if not any(jax.tree.leaves(floats)):
+        raise TypeError("weights has no floating-point array, so there is nothing to move.")
+    mask = None
+    if trainable is None:
+        moves = floats
+    elif callable(trainable) or isinstance(trainable, str) or _are_texts(trainable):
+        chosen = _by_path(trainable)
+        moves = jax.tree_util.tree_map_with_path(
+            lambda path, is_float: is_float and bool(chosen(tree.path_name(path))), floats
+        )
+    else:
+        moves, mask = _by_tree(weights, floats, trainable)
+    if not any(jax.tree.leaves(moves)):
+        names = [tree.path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(weights)]
+        raise ValueError(
+            f"trainable={trainable!r} chooses none of the weights' leaves, which are "
+            f"{', '.join(names[:20])}. Try one of these names, or a pattern such as '*weight'."
+        )
+    moving, rest = eqx.partition(weights, moves)
+    moving = jax.tree.map(jnp.asarray, moving)
+    if mask is not None:
+        mask = eqx.filter(mask, moves)
+    return moving, rest, mask
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
+
+
+def _by_path(trainable: Any) -> Callable[[str], bool]:
+    if callable(trainable):
+        return lambda name: bool(trainable(name))
+    patterns = [trainable] if isinstance(trainable, str) else list(trainable)
+    return lambda name: any(
+        name == p or name.startswith(f"{p}.") or fnmatch.fnmatchcase(name, p) for p in patterns
+    )
+
+
+def _by_tree(weights: PyTree, floats: PyTree, trainable: PyTree) -> tuple[PyTree, PyTree]:
+    """Which leaves move at all, and which of their entries; None where that is all of them."""
+    there = jax.tree.structure(weights)
+    if jax.tree.structure(trainable) != there:
+        raise TypeError(
+            "trainable must be a name or a pattern of leaves, a list of them, a function of a "
+            "leaf's name, or a tree of the weights' structure with True and False, or an array of "
+            "them, at each leaf."
+        )
+    flags = [np.asarray(m, bool) for m in jax.tree.leaves(trainable)]
+    moves = [bool(f and m.any()) for f, m in zip(jax.tree.leaves(floats), flags, strict=True)]
+    if all(m.all() or not m.any() for m in flags):
+        return there.unflatten(moves), None
+    leaves = zip(flags, jax.tree.leaves(weights), strict=True)
+    whole = [jnp.asarray(np.broadcast_to(m, np.shape(x))) for m, x in leaves]
+    return there.unflatten(moves), there.unflatten(whole)

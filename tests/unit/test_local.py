@@ -1,0 +1,154 @@
+"""What `ex.local` says and refuses: verdicts, masks, arguments, tables, pictures."""
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax.local.law import local_law
+
+Y = np.linspace(-1.0, 1.0, 30, dtype="float32")
+
+
+def squared(w, y):
+    return 0.5 * (y - w) ** 2
+
+
+def estimate(loss=squared, weights=0.0, data=Y, **settings):
+    return ex.local.learning_coefficient(
+        loss,
+        weights,
+        data,
+        **({"key": jax.random.key(0), "accuracy": 0.3, "max_seconds": 20.0} | settings),
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    return estimate()
+
+
+def test_the_verdict_comes_first_and_fits_80_columns(found):
+    text = str(found)
+    assert found.ok and text.startswith("KNOWN: local learning coefficient 0.")
+    assert max(map(len, text.splitlines())) <= 80 and not found.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        ({"estimate": -1.0, "shortfall": 1.0}, "NEGATIVE", "Train on"),
+        ({"estimate": -1.0}, "NEGATIVE", "within reach"),
+        ({"estimate": np.nan}, "NOT FINITE", "not finite"),
+        ({"acceptance": 0.0}, "NOT FINITE", "not finite"),
+        ({"converged": False, "r_hat": 1.3}, "NOT CONVERGED", "localization=10"),
+        ({"converged": False, "r_hat_distance": np.nan}, "NOT CONVERGED", "too small"),
+        ({"error": 0.4, "estimate": 0.5}, "IMPRECISE", "max_seconds"),
+    ],
+)
+def test_what_is_wrong_is_said(found, changes, verdict, says):
+    other = dataclasses.replace(found, **changes)
+    assert other.verdict == verdict and not other.ok
+    assert str(other).startswith(verdict) and says in other.remedy
+    assert max(map(len, str(other).splitlines())) <= 80
+
+
+def test_weights_that_are_no_minimum():
+    """At a maximum lambda-hat is negative; the shortfall says how much is lacking."""
+    top = estimate(lambda w, y: -50.0 * jnp.cos(w - 3.14159) + 0.0 * y)
+    assert top.verdict == "NEGATIVE"
+    beside = estimate(weights=0.5)
+    t = len(Y) / np.log(len(Y))
+    # The minimum of the potential, which the localization draws back to 0.5.
+    exact = t * 0.5 * (0.25 - (0.5 / (t + 1.0)) ** 2)
+    assert beside.shortfall == pytest.approx(exact, rel=0.05)
+    assert "not the minimum" in " ".join(str(beside).split())
+
+
+def test_a_loss_that_is_not_finite():
+    assert estimate(lambda w, y: jnp.log(w - 1.0) + y, max_seconds=2.0).verdict == "NOT FINITE"
+
+
+def test_time_that_is_up():
+    assert not estimate(accuracy=1e-4, max_seconds=0.5).ok
+
+
+def test_xarray_has_the_names_of_devinterp(found):
+    table = found.to_xarray()
+    assert {"llc_mean", "llc_std", "llc_trace", "loss_trace", "init_loss"} <= set(table)
+    counted = table["llc_trace"].where(table["counted"], drop=True)
+    assert float(counted.mean()) == pytest.approx(float(table["llc_mean"]), rel=1e-5)
+    assert float(table["init_loss"]) == pytest.approx(np.mean(0.5 * Y**2), rel=1e-5)
+
+
+def test_plot(found):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    assert len(found.plot().lines) == len(found.loss_trace) + 1
+
+
+class Layers(eqx.Module):
+    first: eqx.nn.Linear
+    second: eqx.nn.Linear
+    activation: object = jnp.tanh
+
+
+MODULE = Layers(*(eqx.nn.Linear(2, 2, key=jax.random.key(k)) for k in (0, 1)))
+
+
+def modules_loss(model, row):
+    return jnp.sum(model.second(model.activation(model.first(row))) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "count"),
+    [
+        (None, 12),
+        ("first", 6),
+        ("*bias", 4),
+        (["first.bias", "second"], 8),
+        (lambda name: name.endswith("weight"), 8),
+    ],
+)
+def test_parts_of_a_module(trainable, count):
+    law = local_law(modules_loss, MODULE, np.ones((3, 2), "float32"), 1.0, 1.0, trainable)
+    assert law.num_moving == count
+    moved = jax.tree.map(lambda x: x + 0.5, law.centre)
+    whole = law.posterior.log_likelihood.weights(moved)
+    same = [
+        bool(jnp.all(a == b))
+        for a, b in zip(*(jax.tree.leaves(eqx.filter(m, eqx.is_array)) for m in (whole, MODULE)),
+                        strict=True)
+    ]  # fmt: skip
+    sizes = [x.size for x in jax.tree.leaves(eqx.filter(MODULE, eqx.is_array))]
+    assert sum(itertools.compress(sizes, np.logical_not(same))) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"loss": 3}, TypeError, "loss_of_one_example"),
+        ({"loss": lambda w, y: jnp.ones(2)}, TypeError, "scalar"),
+        ({"weights": {"a": 1}}, TypeError, "floating-point"),
+        ({"temperature": "log"}, ValueError, "log n"),
+        ({"temperature": 0.0}, ValueError, "temperature"),
+        ({"localization": 0.0}, ValueError, "localization"),
+        ({"accuracy": -1.0}, ValueError, "accuracy"),
+        ({"trainable": "b"}, ValueError, "trainable"),
+        ({"weights": {"a": 1.0}, "trainable": 3.5}, TypeError, "trainable"),
+        ({"weights": {"a": 1.0}, "trainable": {"b": True}}, TypeError, "trainable"),
+        ({"by_n": [1]}, ValueError, "by_n"),
+        ({"data": Y[:2]}, ValueError, "rows"),
+        ({"num_chains": 0}, ValueError, "num_chains"),
+        ({"batch_size": 0.5}, TypeError, "batch_size"),
+        ({"key": 3}, TypeError, "key"),
+    ],
+)
+def test_wrong_arguments_are_named(settings, error, says):
+    with pytest.raises(error, match=says):
+        estimate(**({"max_seconds": 5.0} | settings))
