@@ -1,5 +1,6 @@
 """Independent replicas: unbiased estimates, and workers that may start and die at any time."""
 
+from ergodax.replicas.engines import dask, processes, ray
 from ergodax.replicas.multilevel import Outcome, Plan, Unbiased, unbiased
 from ergodax.replicas.report import Report, Worker, read
 from ergodax.replicas.worker import Chain, chain, work
@@ -12,6 +13,9 @@ __all__ = [
     "Unbiased",
     "Worker",
     "chain",
+    "dask",
+    "processes",
+    "ray",
     "read",
     "unbiased",
     "work",

@@ -92,19 +92,25 @@ class Unbiased(eqx.Module):
         law[-1] = tail[-1]
         return self.rate * law
 
+    def level(self, key: PRNGKeyArray) -> Int[Array, ""]:
+        """The level L that a key draws; 0 for none.
+
+        Replicas that are mapped together all take as long as the longest of them: sort their keys
+        by level, and map over blocks of them.
+        """
+        key_level, key_some = jax.random.split(jax.random.fold_in(key, 1))
+        # A product of coins, since a uniform number in single precision ends at 2^-23.
+        coins = jax.random.uniform(key_level, (self.top,)) < 2.0**-self.decay
+        coins = coins.at[:1].set(jax.random.uniform(key_some) < self.rate)
+        return jnp.sum(jnp.cumprod(coins.astype(jnp.int32)), dtype=jnp.int32)
+
     def __call__(self, key: PRNGKeyArray) -> Outcome:
-        """One estimate: D_0 + D_L / p_L, with L drawn by `probabilities`."""
-        check_key(key)
-        key_coarse, key_level, key_some, key_pair = jax.random.split(key, 4)
+        """One estimate: D_0 + D_L / p_L."""
+        key, level = check_key(key), self.level(key)
+        key_coarse, key_pair = jax.random.split(jax.random.fold_in(key, 0))
         coarse, cost = self.coarsest(key_coarse)
         if self.top == 0:
-            return Outcome(coarse, jnp.int32(0), cost)
-        # A product of coins, since a uniform number in single precision ends at 2^-23.
-        coins = jax.random.uniform(key_level, (self.top - 1,)) < 2.0**-self.decay
-        level = 1 + jnp.sum(jnp.cumprod(coins.astype(jnp.int32)), dtype=jnp.int32)
-        some = jax.random.uniform(key_some) < self.rate
-        law = jnp.asarray(self.probabilities(), tree.result_dtype(self.position))
-        level = jnp.where(some, level, 0)
+            return Outcome(coarse, level, cost)
 
         def finer() -> tuple[PyTree, Array]:
             return self.difference(key_pair, level)
@@ -112,8 +118,9 @@ class Unbiased(eqx.Module):
         def none() -> tuple[PyTree, Array]:
             return tree.zeros_like(coarse), jnp.zeros_like(cost)
 
-        difference, more = lax.cond(some, finer, none) if self.rate < 1.0 else finer()
-        weight = jnp.where(some, 1.0, 0.0).astype(law.dtype) / law[jnp.maximum(level, 1) - 1]
+        difference, more = lax.cond(level > 0, finer, none) if self.rate < 1.0 else finer()
+        law = jnp.asarray(self.probabilities(), tree.result_dtype(self.position))
+        weight = 1.0 / law[jnp.maximum(level, 1) - 1]
         return Outcome(tree.add_scaled(coarse, weight, difference), level, cost + more)
 
     def coarsest(self, key: PRNGKeyArray) -> tuple[PyTree, Float[Array, ""]]:
@@ -267,14 +274,22 @@ class Plan:
     squares: list[float]
     num: int
 
+    @property
+    def fall(self) -> float:
+        """By which power of 2 E D_l^2 falls from the last level but one to the last."""
+        if len(self.squares) < 2:
+            return 2 * self.estimator.decay - 1
+        return float(np.log2(self.squares[-2] / self.squares[-1]))
+
     def _series(self) -> tuple[np.ndarray, np.ndarray]:
-        """Costs and squares of all levels from 1 on; those not run by the law of the last two."""
+        """Costs and squares of all levels from 1 on; those not run go on as the last ones fall."""
         e, known = self.estimator, len(self.squares)
         level = np.arange(1, e.top + 1)
         fine = 2.0**level * ((level + 1) * e.burn_in + e.num_draws)
         steps = fine + 2.0 ** (level - 1) * (level * e.burn_in + e.num_draws)
         costs = steps * self.costs[-1] / steps[known - 1]
-        squares = self.squares[-1] * 2.0 ** (-(2 * e.decay - 1) * (level - known))
+        fall = min(self.fall, 2 * e.decay - 1)
+        squares = self.squares[-1] * 2.0 ** (-fall * (level - known))
         costs[:known], squares[:known] = self.costs[1:], self.squares
         return costs, squares
 
@@ -285,7 +300,7 @@ class Plan:
 
     @property
     def variance(self) -> float:
-        """Bound on the variance of a replica, in units of Var D_0: 1 + sum of E D_l^2 / p_l."""
+        """Of a replica, in units of Var D_0, at most: 1 + sum of E D_l^2 / p_l."""
         return 1.0 + float(np.sum(self._series()[1] / self.estimator.probabilities()))
 
     @property
@@ -305,14 +320,17 @@ class Plan:
             f"E D^2 {square:.3g} Var D_0, part of the variance {square / law[k]:.3g}"
             for k, (cost, square) in enumerate(zip(self.costs[1:], self.squares, strict=True))
         ]
-        return "\n".join(
-            [
-                *rows,
-                f"a replica: {self.cost:.4g} gradients expected, variance at most "
-                f"{self.variance:.4g} Var D_0; bias: {self.estimator.bias}; best rate "
-                f"{self.rate:.2g} ({self.num} runs a level)",
-            ]
+        rows.append(
+            f"a replica: {self.cost:.4g} gradients expected, variance {self.variance:.4g} Var D_0; "
+            f"bias: {self.estimator.bias}; best rate {self.rate:.2g} ({self.num} runs a level)"
         )
+        if self.fall < self.estimator.decay:
+            rows.append(
+                f"E D^2 falls by 2^{self.fall:.2g} a level, less than decay = "
+                f"{self.estimator.decay:.3g} asks for: a longer burn_in brings the chains of a "
+                "pair together, a smaller step makes their difference smaller"
+            )
+        return "\n".join(rows)
 
 
 def unbiased(
@@ -338,9 +356,11 @@ def unbiased(
     has the mean sum E D_l = lim E f(step h_l), the expectation itself. A chain of level l burns
     in for (l + 1) burn_in h_0, so that the bias of the start goes with that of the step. Variance
     and cost are finite where E D_l^2 ~ 2^(-s l) with s > decay > 1; s is 4 with exact
-    gradients and smooth functions of chains that contract, 3 with SVRG, whose noise falls with
-    the step, and half as much for indicators. Batches whose noise does not fall with the step
-    have s = 1 and no such law, so they need `num_levels`, and are then biased.
+    gradients and smooth functions, 3 with SVRG, whose noise falls with the step, and half as much
+    for indicators. This takes chains that come together, by 2^s in square in a time burn_in h_0:
+    well within a mode, not across barriers that are hardly crossed. `plan` measures it. Batches
+    whose noise does not fall with the step have s = 1 and no such law, so they need `num_levels`,
+    and are then biased.
 
     Quantiles are no expectations: that of the estimated distribution function is biased, by
     O(1 / number of replicas).
@@ -351,7 +371,8 @@ def unbiased(
         step_size: h_0, positive and stable for UBU (see `langevin`). Half of the largest stable
             one is a good beginning; `plan` tells.
         friction: the rate gamma, a positive number.
-        burn_in: steps of h_0 of a chain of level 0 before the first that counts.
+        burn_in: steps of h_0 of a chain of level 0 before the first that counts. Long enough for
+            the coupled chains to come together; what `plan` says.
         num_draws: times, h_0 apart, over which f is averaged.
         function: f, position -> tree of floating-point arrays; by default the position as "mean"
             and its square as "second_moment".

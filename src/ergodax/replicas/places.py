@@ -25,7 +25,8 @@ class FolderLog:
     """
 
     def __init__(self, path: Path, every: float) -> None:
-        self.lock, self.every, self.flushed = Lock(path), every, time.monotonic()
+        self.lock, self.path = Lock(path), path
+        self.every, self.flushed = every, time.monotonic()
         try:
             self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             self.content = path.read_bytes()
@@ -60,10 +61,12 @@ class FolderLog:
         os.fsync(self.file)
         self.flushed = time.monotonic()
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
         """Let others have it, when all is on the disk."""
         try:
             self.flush()
+            if not keep:
+                self.path.unlink(missing_ok=True)
         finally:
             os.close(self.file)
             self.lock.release()
@@ -104,7 +107,7 @@ class Folder:
                 count = max(0, file.seek(0, os.SEEK_END) - first) // size
                 file.seek(first + max(0, count - 1) * size)
                 number = int.from_bytes(file.read(8), "little", signed=True)
-            if count and number >= 0:
+            if number >= 0:  # and where there is none
                 found.append(worker)
         return found
 
@@ -149,8 +152,9 @@ class StoreLog:
             self.store.files.pipe_file(f"{self.store.path}/{name}", self.pending)
             self.pending = b""
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
         """Write the rest."""
+        self.pending = self.pending if keep else b""
         self.flush()
 
 

@@ -134,6 +134,7 @@ class Content:
         rows: an array of records, each number once.
         end: how many bytes are whole records.
         ended: whether its worker has stopped of itself.
+        foreign: whether it is the log of another folder.
         ignored: what does not count, in words.
     """
 
@@ -141,9 +142,11 @@ class Content:
         first, kind = manifest.first, manifest.record
         self.rows, self.end, self.ended = np.empty(0, kind), 0, False
         self.ignored: list[str] = []
-        if not content.startswith(first):
-            if not first.startswith(content):  # else a kill at the very start
-                self.ignored = ["a log of another model, or damaged where it begins"]
+        begun = content.startswith(first)
+        self.foreign = not begun and not first.startswith(content)  # not a kill at the very start
+        if self.foreign:
+            self.ignored = ["a log of another model, or damaged where it begins"]
+        if not begun:
             return
         count, rest = divmod(len(content) - len(first), kind.itemsize)
         self.end = len(first) + count * kind.itemsize

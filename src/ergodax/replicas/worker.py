@@ -188,25 +188,27 @@ def work(
             manifest = opened(place, facts, stated, function if identity is None else None, key)
             log, name, content = taken(place, manifest, worker, num)
         before, made = (0 if content is None else len(content.rows)), 0
+        # One that was in the making is finished, late as it may be.
+        owed = bool(log.content) and not (content is None or content.ended)
         numbers = itertools.count() if content is None else content.missing()
         try:
-            while (num is None or before + made < num) and time.monotonic() < deadline:
+            while (num is None or before + made < num) and (owed or time.monotonic() < deadline):
                 number, begun = next(numbers), time.perf_counter()
                 outcome = _outcome(run(_key_of(key, name, number)), name, number)
                 took = time.perf_counter() - begun
                 with writing(folder, name, before + made):
                     if manifest is None:
                         manifest = settled(place, Manifest.of(facts, stated, outcome.value))
-                    if not log.content and not made:
+                    if not made and content is None:
                         log.append(manifest.first)
                     log.append(_record(manifest, number, outcome, took))
-                made += 1
+                made, owed = made + 1, False
             if manifest is not None and before + made:
                 with writing(folder, name, before + made):
                     log.append(manifest.write(ENDED, None, time=time.time()))
         finally:
             with writing(folder, name, before + made):
-                log.close()
+                log.close(keep=before + made > 0 or owed)
     return made
 
 
@@ -271,19 +273,32 @@ def taken(
             with contextlib.suppress(CheckpointError):  # it is alive
                 log = place.log(name, EVERY)
                 content = Content(manifest, log.content)
-                if content.end and not content.ended and len(content.rows) < (num or np.inf):
-                    log.begin(content.end)
-                    return log, name, content
+                left = not content.ended and len(content.rows) < (num or np.inf)
+                if left and not content.foreign:
+                    return _begun(log, manifest, content), name, content
                 log.close()
     name = worker or uuid4().hex[:16]
     log = place.log(name, EVERY)
     content = None if manifest is None else Content(manifest, log.content)
     if content is not None:
-        if log.content and not content.end:
+        if content.foreign:
             log.close()
-            raise CheckpointError(f"{place.path} has as log of {name}: {content.ignored}.")
-        log.begin(content.end)
+            raise CheckpointError(
+                f"worker {name} of {place.path} has {content.ignored[0]}. Take another name, or "
+                "remove its log."
+            )
+        _begun(log, manifest, content)
     return log, name, content
+
+
+def _begun(
+    log: FolderLog | StoreLog, manifest: Manifest | None, content: Content
+) -> FolderLog | StoreLog:
+    """A log that goes on after its last whole record, or with its first line."""
+    log.begin(content.end)
+    if not content.end and manifest is not None:
+        log.append(manifest.first)
+    return log
 
 
 def named(worker: Any) -> None:
