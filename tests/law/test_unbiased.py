@@ -4,6 +4,8 @@ A coupled step on a Gaussian target is affine in the state and in the normal num
 stand for, so the joint law of both chains solves a linear equation. Nothing is sampled there.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,20 +172,31 @@ def test_the_estimate_is_unbiased_and_a_truncated_one_is_not(keys):
     assert np.any(np.abs(z_values(cut, [0.0, 1.0])) > 2 * FALSE_ALARM)
 
 
-def well():
-    """E x^2 = 1.0417973 of (x^2 - 1)^2 / 4; the chains cross between the wells."""
-    return ex.FullGradient(ex.targets.double_well(height=0.25))
+def well(burn_in, start, **more):
+    """(x^2 - 1)^2 / 4, where E x^2 = 1.0417973; a friction that brings coupled chains together."""
+    target = ex.FullGradient(ex.targets.double_well(height=0.25))
+    options = {"burn_in": burn_in, "num_draws": 1} | more
+    return ex.replicas.unbiased(target, jnp.full(1, start), 0.25, 2.0, **options)
 
 
 @pytest.mark.slow
 def test_unbiased_on_the_double_well(keys):
-    options = {"burn_in": 40, "num_draws": 8}
-    estimator = ex.replicas.unbiased(well(), jnp.full(1, 1.0), 0.5, **options)
-    values = both(outcomes(estimator, keys).value)
-    assert np.all(np.abs(z_values(values, [0.0, 1.0417973])) < FALSE_ALARM)
-    coarse, _ = jax.jit(jax.vmap(estimator.coarsest))(keys)
-    assert np.any(np.abs(z_values(both(coarse), [0.0, 1.0417973])) > 2 * FALSE_ALARM)
-    print(estimator.plan(jax.random.key(2), num=1_000, levels=4))
+    truth = [0.0, 1.0417973]
+    values = both(outcomes(well(40, 1.5), keys).value)
+    assert np.all(np.abs(z_values(values, truth)) < FALSE_ALARM)
+    cut = both(outcomes(well(16, 2.0, num_levels=0), keys).value)
+    assert np.any(np.abs(z_values(cut, truth)) > 2 * FALSE_ALARM)
+
+
+def test_the_plan_says_what_a_replica_costs_and_when_chains_do_not_meet():
+    good = gaussian()
+    plan = good.plan(jax.random.key(0), num=200, levels=2)
+    # The fine chain takes two steps in h_0, for two times of burn-in.
+    np.testing.assert_allclose(plan.costs[:2], [2 + 1, 2 * (2 * 2 + 1) + 2 + 1], rtol=1e-5)
+    assert plan.fall > good.decay and "bias: none" in str(plan)
+    bad = dataclasses.replace(plan, squares=[0.1, 0.05])
+    assert bad.fall == pytest.approx(1.0) and "a longer burn_in" in str(bad)
+    assert bad.variance > 100 * plan.variance and 0 < plan.rate < bad.rate <= 1.0
 
 
 @pytest.mark.slow
@@ -201,5 +214,4 @@ def test_noise_that_falls_with_the_step(x64):
         estimator = ex.replicas.unbiased(gradient, jnp.zeros(1), 0.2, 3.0, **options)
         squares = estimator.plan(jax.random.key(3), num=400, levels=3).squares
         orders.append(np.log2(np.array(squares[:-1]) / squares[1:]))
-    print(orders)
     assert np.all(np.abs(orders[0] - 3.0) < 0.5) and np.all(np.abs(orders[1] - 1.0) < 0.5)

@@ -370,7 +370,8 @@ def unbiased(
         position: where all chains start, any tree of floating-point arrays.
         step_size: h_0, positive and stable for UBU (see `langevin`). Half of the largest stable
             one is a good beginning; `plan` tells.
-        friction: the rate gamma, a positive number.
+        friction: the rate gamma, a positive number. Coupled chains come together where it is about
+            2 sqrt(curvature / mass), of the largest curvature, or more.
         burn_in: steps of h_0 of a chain of level 0 before the first that counts. Long enough for
             the coupled chains to come together; what `plan` says.
         num_draws: times, h_0 apart, over which f is averaged.

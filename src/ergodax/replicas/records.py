@@ -92,7 +92,7 @@ class Manifest:
         fields = [(f"f{k}", kind, tuple(shape)) for k, (kind, shape) in enumerate(self.leaves)]
         return np.dtype([*HEAD, ("value", fields), ("checksum", "<u4")])
 
-    def write(self, number: int, value: PyTree, **head: float) -> bytes:
+    def write(self, number: int, value: PyTree, **head: float | int) -> bytes:
         """A record."""
         row = np.zeros((), self.record)
         row["number"] = number
@@ -114,9 +114,9 @@ class Manifest:
             )
         return found
 
-    def tree(self, arrays: list[np.ndarray]) -> PyTree:
+    def tree(self, arrays: list[Any]) -> PyTree:
         """Arrays as a tree like a result."""
-        return structure.decode(self.shapes, arrays)
+        return structure.decode(self.shapes, [np.asarray(x) for x in arrays])
 
     def check(self, facts: dict[str, str], where: Path | str) -> None:
         """Refuse other facts. Raises: CheckpointError."""

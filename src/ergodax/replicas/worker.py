@@ -182,11 +182,12 @@ def work(
     named(worker)
     facts = facts_of(function, key, identity)
     stated = str(bias or getattr(function, "bias", None) or "not known")
-    run = function if identity is not None else eqx.filter_jit(function)
+    run = _replica if identity is not None else eqx.filter_jit(_replica)
     with kept_programs():
         with writing(folder, worker or "", 0):
             manifest = opened(place, facts, stated, function if identity is None else None, key)
             log, name, content = taken(place, manifest, worker, num)
+        own = stream(key, name)
         before, made = (0 if content is None else len(content.rows)), 0
         # One that was in the making is finished, late as it may be.
         owed = bool(log.content) and not (content is None or content.ended)
@@ -194,7 +195,7 @@ def work(
         try:
             while (num is None or before + made < num) and (owed or time.monotonic() < deadline):
                 number, begun = next(numbers), time.perf_counter()
-                outcome = _outcome(run(_key_of(key, name, number)), name, number)
+                outcome = _outcome(run(function, own, np.int32(number)), name, number)
                 took = time.perf_counter() - begun
                 with writing(folder, name, before + made):
                     if manifest is None:
@@ -311,12 +312,17 @@ def named(worker: Any) -> None:
         )
 
 
-def _key_of(key: PRNGKeyArray, worker: str, number: int) -> PRNGKeyArray:
-    """The key of a replica of a worker."""
+def stream(key: PRNGKeyArray, worker: str) -> PRNGKeyArray:
+    """The key of a worker."""
     digest = hashlib.blake2b(worker.encode(), digest_size=8).digest()
     for word in np.frombuffer(digest, "<u4"):
         key = jax.random.fold_in(key, word)
-    return jax.random.fold_in(key, number)
+    return key
+
+
+def _replica(function: Any, key: PRNGKeyArray, number: Any) -> Any:
+    """A replica of a worker, by its number."""
+    return function(jax.random.fold_in(key, number))
 
 
 def _outcome(value: Any, worker: str, number: int) -> Outcome:
