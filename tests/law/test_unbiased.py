@@ -128,11 +128,10 @@ class Schedule:
 
 def test_the_levels_telescope_from_a_distant_start():
     """The schedule of burn-in takes the start's bias away with that of the step."""
-    case = {"start": 3.0, "start_variance": 0.0}
-    found = exact_means(Schedule, 4, **case)[:, 1]
+    found = exact_means(Schedule, 4, start=3.0, start_variance=0.0)[:, 1]
     oracle = [1.144770466635, -0.151854996079, 0.004528582292, 0.001905444078, 0.000487748262]
     np.testing.assert_allclose(found, oracle, atol=1e-11)
-    wrong = exact_means(Schedule, 4, **case, twice=True)[:, 1]
+    wrong = exact_means(Schedule, 4, start=3.0, start_variance=0.0, twice=True)[:, 1]
     assert abs(wrong.sum() - 1.0) > 10 * abs(found.sum() - 1.0)
 
 

@@ -273,12 +273,11 @@ def test_wrong_arguments_of_unbiased(wrong, error, text):
 
 def test_noise_that_does_not_fall_with_the_step_is_refused():
     noisy = ex.NoisyGradient(ex.targets.gaussian(jnp.zeros(2), jnp.ones(2)), 1.0)
-    options = {"burn_in": 1, "num_draws": 1}
     with pytest.raises(
         TypeError, match="gradient must be an ex.FullGradient or ex.SVRG, not Noisy"
     ):
-        ex.replicas.unbiased(noisy, jnp.zeros(2), 0.5, **options)
-    cut = ex.replicas.unbiased(noisy, jnp.zeros(2), 0.5, num_levels=2, **options)
+        ex.replicas.unbiased(noisy, jnp.zeros(2), 0.5, burn_in=1, num_draws=1)
+    cut = ex.replicas.unbiased(noisy, jnp.zeros(2), 0.5, burn_in=1, num_draws=1, num_levels=2)
     assert cut.bias == "that of the step size h_0 / 2^2 and of its burn-in"
 
 

@@ -30,7 +30,7 @@ SHOW = 10.0  # seconds from one table to the next
 def _call(task: dict[str, Any]) -> int:
     """One worker, in a process of an engine."""
     words, implementation = task["key"]
-    own = task | {"key": jax.random.wrap_key_data(words, impl=implementation)}
+    own: dict[str, Any] = task | {"key": jax.random.wrap_key_data(words, impl=implementation)}
     if (until := own.pop("until")) is not None:
         own["seconds"] = max(1e-3, until - time.time())
     return work(**own)

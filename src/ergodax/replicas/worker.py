@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import PRNGKeyArray, PyTree
 
-import ergodax
 from ergodax import tree
 from ergodax.cache import kept_programs
 from ergodax.checks import callable_function, real_number, whole_number
@@ -215,7 +215,8 @@ def work(
 
 def facts_of(function: Any, key: PRNGKeyArray, identity: str | None) -> dict[str, str]:
     """What a replica depends on, by name. Raises: TypeError: a function that can't be traced."""
-    facts = {"the version of ergodax": ergodax.__version__, "the version of JAX": jax.__version__}
+    version = sys.modules["ergodax"].__version__  # an import would point upwards
+    facts = {"the version of ergodax": version, "the version of JAX": jax.__version__}
     facts |= fingerprint.digests(key, "key")
     if identity is not None:
         if not isinstance(identity, str) or not identity:
