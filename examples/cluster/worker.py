@@ -1,4 +1,4 @@
-"""One of any number of workers: python worker.py FOLDER SECONDS. They share nothing but the folder."""
+"""One of any number of workers, which share a folder alone: python worker.py FOLDER SECONDS."""
 
 import sys
 
@@ -9,10 +9,12 @@ import ergodax as ex
 
 
 def log_prior(w):
+    """Standard normal."""
     return -0.5 * jnp.sum(w**2)
 
 
 def log_likelihood(w, example):
+    """Of a logistic regression."""
     x, y = example
     return y * (x @ w) - jax.nn.softplus(x @ w)
 

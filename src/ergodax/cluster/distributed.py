@@ -32,7 +32,8 @@ def start(
     ERGODAX_PROCESS_ID, which `ergodax launch` sets; SLURM_NTASKS and SLURM_PROCID of `srun`, and
     OMPI_COMM_WORLD_SIZE and _RANK of `mpirun` (Open MPI 4), where JAX finds the coordinator itself;
     JOB_COMPLETION_INDEX of an indexed Kubernetes job, where JAX finds all where `kubernetes` is
-    installed; TPU_WORKER_HOSTNAMES of several hosts of a Cloud TPU, where JAX finds all. Then `ex.mesh()` has all processes' devices.
+    installed; TPU_WORKER_HOSTNAMES of several hosts of a Cloud TPU, where JAX finds all. Then
+    `ex.mesh()` has all processes' devices.
     Where nothing speaks of several processes, nothing is done. Otherwise an error that nobody
     catches ends the process at once, without what `atexit` has been given to do, so that no other
     process waits for it.

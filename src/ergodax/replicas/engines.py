@@ -71,7 +71,7 @@ def processes(
         function: see `work`.
         num_workers: how many run at a time.
         key: see `work`.
-        restarts: how many that die are started again; each goes on where a dead one was.
+        restarts: how many that are killed are started again; each goes on where a dead one was.
         progress: print the report every ten seconds.
         options: `num`, `identity` and `bias` of `work`, and `seconds`, counted from this call.
 
@@ -80,34 +80,33 @@ def processes(
 
     Raises:
         ImportError: cloudpickle is missing.
-        RuntimeError: more workers died than may be started again, and none has ended well; with
-            what the last of them said.
+        RuntimeError: a worker has ended with an error; when the others have ended too.
 
     Example: `ex.replicas.processes("run", estimate, 4, key=jax.random.key(0), seconds=60)`
     """
     num_workers = whole_number("num_workers", num_workers)
-    restarts = whole_number("restarts", restarts, at_least=0)
-    task, left, ended, said = _task(folder, function, key, options), restarts, 0, ""
-    with tempfile.TemporaryDirectory() as scratch:
+    left = whole_number("restarts", restarts, at_least=0)
+    task, said = _task(folder, function, key, options), ""
+    with tempfile.TemporaryDirectory() as scratch, _members() as start:
         program = Path(scratch) / "task"
-        program.write_bytes(_pickled(task))
-        with _members() as start:
-            running = [start(program, Path(scratch) / f"{k}.txt") for k in range(num_workers)]
-            for _ in _shown(task["folder"], flag("progress", progress)):
-                for k, one in enumerate(running):
-                    if one is None or one.poll() is None:
-                        continue
-                    ended += one.returncode == 0
-                    running[k] = None
-                    if one.returncode:
-                        said = (Path(scratch) / f"{k}.txt").read_text(errors="replace") or said
-                        if left:
-                            left -= 1
-                            running[k] = start(program, Path(scratch) / f"{k}.txt")
-                if not any(running):
-                    break
-    if not ended:
-        raise RuntimeError(f"no worker has ended well; the last error was\n{said[-2000:]}")
+        # The path first, so that functions of the user's modules are found.
+        program.write_bytes(pickle.dumps(sys.path) + _pickled(task))
+        errors = [Path(scratch) / f"{k}.txt" for k in range(num_workers)]
+        running = {k: start(program, errors[k]) for k in range(num_workers)}
+        for _ in _shown(task["folder"], flag("progress", progress)):
+            for k in [k for k, one in running.items() if one.poll() is not None]:
+                status = running.pop(k).returncode
+                if status < 0 and left:  # killed; an error would come again
+                    left -= 1
+                    running[k] = start(program, errors[k])
+                elif status > 0:
+                    said = errors[k].read_text(errors="replace")[-2000:]
+            if not running:
+                break
+    if said:
+        raise RuntimeError(
+            f"a worker ended with an error; what was finished is in {folder}. It said\n{said}"
+        )
     return read(folder)
 
 
@@ -141,7 +140,9 @@ def _pickled(task: dict[str, Any]) -> bytes:
 
 def unpickled(path: str) -> int:
     """Be the worker of a task that `processes` has written."""
-    return _call(pickle.loads(Path(path).read_bytes()))
+    with open(path, "rb") as file:
+        sys.path[:] = pickle.load(file)
+        return _call(pickle.load(file))
 
 
 def ray(
@@ -209,14 +210,14 @@ def dask(
     *,
     key: Any,
     client: Any,
-    retries: int = 100,
     progress: bool = False,
     **options: Any,
 ) -> Report:
     """Start workers as tasks of Dask, and wait until all have ended.
 
     The client may be one of dask-jobqueue (Slurm, PBS, LSF), of dask-kubernetes or of this host.
-    Dask itself tries a task again whose process is lost. Needs `pip install ergodax[dask]`.
+    Dask itself tries a task again whose process is lost, as often as its setting
+    `distributed.scheduler.allowed-failures` says. Needs `pip install ergodax[dask]`.
 
     Args:
         folder: see `work`; one that all nodes share, or an object store's URL.
@@ -224,8 +225,6 @@ def dask(
         num_workers: tasks; as many run at a time as the cluster has threads.
         key: see `work`.
         client: a `distributed.Client`.
-        retries: of each task that raises an error. How often one may lose its process is Dask's
-            setting `distributed.scheduler.allowed-failures`.
         progress: print the report every ten seconds.
         options: `num`, `identity` and `bias` of `work`, and `seconds`, counted from this call.
 
@@ -247,11 +246,8 @@ def dask(
         _task(folder, function, key, options),
         whole_number("num_workers", num_workers),
     )
-    retries = whole_number("retries", retries, at_least=0)
     stored = client.scatter(task, broadcast=False)
-    futures = [
-        client.submit(_call, stored, pure=False, retries=retries) for _ in range(num_workers)
-    ]
+    futures = [client.submit(_call, stored, pure=False) for _ in range(num_workers)]
     for _ in _shown(task["folder"], flag("progress", progress)):
         if not wait(futures, timeout=None if not progress else SHOW).not_done:
             break
