@@ -293,5 +293,5 @@ def test_ten_thousand_results_are_read_at_once(tmp_path):
 
 
 def test_the_keys_of_workers_differ():
-    keys = [worker.stream(KEY, name) for name in ("a", "b", "ab")]
+    keys = [worker.key_of(KEY, name) for name in ("a", "b", "ab")]
     assert len({tuple(np.asarray(jax.random.key_data(key))) for key in keys}) == 3

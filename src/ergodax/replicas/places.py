@@ -19,6 +19,10 @@ MANIFEST, LOG = "replicas.json", ".log"
 class FolderLog:
     """The log of a worker on a disk, and the right to append to it.
 
+    Args:
+        path: of the file.
+        every: seconds after which what was appended outlives a power cut.
+
     Raises:
         CheckpointError: another process has it.
         OSError: it can't be made.
@@ -73,7 +77,11 @@ class FolderLog:
 
 
 class Folder:
-    """A folder of the file system: one file a worker."""
+    """A folder of the file system: one file a worker.
+
+    Args:
+        path: of the folder.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +136,13 @@ class Folder:
 
 
 class StoreLog:
-    """The log of a worker in an object store: an object for what came in `every` seconds."""
+    """The log of a worker in an object store: an object for what came in `every` seconds.
+
+    Args:
+        store: where.
+        worker: the name.
+        every: seconds.
+    """
 
     def __init__(self, store: "Store", worker: str, every: float) -> None:
         self.store, self.worker, self.every = store, worker, every
@@ -159,7 +173,14 @@ class StoreLog:
 
 
 class Store:
-    """A prefix of an object store, by fsspec. It has no locks: no worker goes on for another."""
+    """A prefix of an object store, by fsspec. It has no locks: no worker goes on for another.
+
+    Args:
+        url: such as s3://bucket/run.
+
+    Raises:
+        ImportError: fsspec is missing.
+    """
 
     def __init__(self, url: str) -> None:
         try:

@@ -187,7 +187,7 @@ def work(
         with writing(folder, worker or "", 0):
             manifest = opened(place, facts, stated, function if identity is None else None, key)
             log, name, content = taken(place, manifest, worker, num)
-        own = stream(key, name)
+        own = key_of(key, name)
         before, made = (0 if content is None else len(content.rows)), 0
         # One that was in the making is finished, late as it may be.
         owed = bool(log.content) and not (content is None or content.ended)
@@ -313,7 +313,7 @@ def named(worker: Any) -> None:
         )
 
 
-def stream(key: PRNGKeyArray, worker: str) -> PRNGKeyArray:
+def key_of(key: PRNGKeyArray, worker: str) -> PRNGKeyArray:
     """The key of a worker."""
     digest = hashlib.blake2b(worker.encode(), digest_size=8).digest()
     for word in np.frombuffer(digest, "<u4"):
