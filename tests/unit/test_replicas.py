@@ -135,6 +135,25 @@ def data_mean(rows):
     return ex.replicas.chain(kernel, jnp.zeros(1), 5, burn_in=2)
 
 
+def test_an_object_store(monkeypatch):
+    """Objects of one worker are joined; what stands in two of them counts once."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    url = "memory://replicas"
+    for every in (0.0, 5.0):  # an object for each record, or one for all
+        monkeypatch.setattr(worker, "EVERY", every)
+        make(url, num=3, worker="a")
+        make(url, num=6, worker="a")
+    make(url)
+    report = ex.replicas.read(url)
+    assert report.num == 11 and {w.num for w in report.workers} == {5, 6}
+    assert {w.state for w in report.workers} == {"ended"} and not report.ignored
+    with pytest.raises(ex.CheckpointError, match="these have changed: key"):
+        make(url, key=jax.random.key(1))
+    fsspec.filesystem("memory").rm("/replicas", recursive=True)
+    with pytest.raises(FileNotFoundError, match="has no replicas"):
+        ex.replicas.read(url)
+
+
 @pytest.mark.parametrize(
     ("other", "named"),
     [

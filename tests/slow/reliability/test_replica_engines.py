@@ -42,7 +42,8 @@ sleeper.__module__ = "__main__"  # so that it is sent itself, and not by its nam
 
 def running(folder):
     with contextlib.suppress(FileNotFoundError):
-        return {w.name: w.process for w in ex.replicas.read(folder).workers if w.state == "running"}
+        found = ex.replicas.read(folder).workers
+        return {w.name: w.process for w in found if w.process and w.state == "running"}
     return {}
 
 
