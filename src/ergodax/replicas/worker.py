@@ -180,12 +180,11 @@ def work(
     deadline = np.inf if seconds is None else real_number("seconds", seconds, above=0.0)
     deadline += time.monotonic()
     named(worker)
-    facts = facts_of(function, key, identity)
     stated = str(bias or getattr(function, "bias", None) or "not known")
-    run = _replica if identity is not None else eqx.filter_jit(_replica)
+    facts, run, value = prepared(function, key, identity)
     with kept_programs():
         with writing(folder, worker or "", 0):
-            manifest = opened(place, facts, stated, function if identity is None else None, key)
+            manifest = opened(place, facts, stated, value)
             log, name, content = taken(place, manifest, worker, num)
         own = key_of(key, name)
         before, made = (0 if content is None else len(content.rows)), 0
@@ -195,7 +194,7 @@ def work(
         try:
             while (num is None or before + made < num) and (owed or time.monotonic() < deadline):
                 number, begun = next(numbers), time.perf_counter()
-                outcome = _outcome(run(function, own, np.int32(number)), name, number)
+                outcome = _outcome(run(own, np.int32(number)), name, number)
                 took = time.perf_counter() - begun
                 with writing(folder, name, before + made):
                     if manifest is None:
@@ -213,45 +212,58 @@ def work(
     return made
 
 
-def facts_of(function: Any, key: PRNGKeyArray, identity: str | None) -> dict[str, str]:
-    """What a replica depends on, by name. Raises: TypeError: a function that can't be traced."""
+def prepared(
+    function: Any, key: PRNGKeyArray, identity: str | None
+) -> tuple[dict[str, str], Callable[..., Any], PyTree]:
+    """What a replica depends on, by name; what makes one of a key and a number; and its shape.
+
+    The program is traced once, for all three. Functions of Python have no shape before they ran.
+
+    Raises:
+        TypeError: a function that can't be traced, or an identity that is none.
+    """
     version = sys.modules["ergodax"].__version__  # an import would point upwards
     facts = {"the version of ergodax": version, "the version of JAX": jax.__version__}
     facts |= fingerprint.digests(key, "key")
     if identity is not None:
         if not isinstance(identity, str) or not identity:
             raise TypeError(f"identity must be a text such as 'model 3, May', not {identity!r}.")
-        return facts | {"identity": identity}
+        of_host = lambda key, number: function(jax.random.fold_in(key, number))  # noqa: E731
+        return facts | {"identity": identity}, of_host, None
+    arrays, rest = eqx.partition(function, eqx.is_array)
+
+    def replica(arrays: PyTree, key: PRNGKeyArray, number: Any) -> Any:
+        return eqx.combine(arrays, rest)(jax.random.fold_in(key, number))
+
     try:
-        facts |= fingerprint.program(
-            "the program of a replica (model, sampler or library)",
-            lambda function, key: function(key),
-            function,
-            key,
-        )
+        traced = jax.jit(replica).trace(arrays, key, np.int32(0))
     except jax.errors.JAXTypeError as error:
         raise TypeError(
             "function must be one that JAX can trace, such as ex.replicas.unbiased(...). For one "
             "that calls ex.sample or ex.infer pass identity=, a text that names its model, data "
             f"and settings. JAX says: {str(error).splitlines()[0]}"
         ) from error
-    return facts | fingerprint.digests(function, "function")
+    name = "the program of a replica (model, sampler or library)"
+    facts |= fingerprint.of_jaxpr(name, traced.jaxpr) | fingerprint.digests(function, "function")
+    compiled: list[Any] = []
+
+    def run(key: PRNGKeyArray, number: Any) -> Any:
+        if not compiled:
+            compiled.append(traced.lower().compile())
+        return compiled[0](arrays, key, number)
+
+    shape = traced.out_info
+    return facts, run, shape.value if isinstance(shape, Outcome) else shape
 
 
-def opened(
-    place: Place, facts: dict[str, str], bias: str, function: Any, key: PRNGKeyArray
-) -> Manifest | None:
+def opened(place: Place, facts: dict[str, str], bias: str, value: PyTree) -> Manifest | None:
     """The manifest of the folder, made if it is not there; None where it needs a first result."""
     there = place.manifest()
     if there is not None:
         manifest = Manifest.parse(there, str(place.path))
         manifest.check(facts, place.path)
         return manifest
-    if function is None:
-        return None
-    shape = eqx.filter_eval_shape(function, key)
-    value = shape.value if isinstance(shape, Outcome) else shape
-    return settled(place, Manifest.of(facts, bias, value))
+    return None if value is None else settled(place, Manifest.of(facts, bias, value))
 
 
 def settled(place: Place, manifest: Manifest) -> Manifest:
@@ -319,11 +331,6 @@ def key_of(key: PRNGKeyArray, worker: str) -> PRNGKeyArray:
     for word in np.frombuffer(digest, "<u4"):
         key = jax.random.fold_in(key, word)
     return key
-
-
-def _replica(function: Any, key: PRNGKeyArray, number: Any) -> Any:
-    """A replica of a worker, by its number."""
-    return function(jax.random.fold_in(key, number))
 
 
 def _outcome(value: Any, worker: str, number: int) -> Outcome:

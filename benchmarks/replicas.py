@@ -1,0 +1,286 @@
+"""Workers killed on each engine that is installed, and what workers, results and levels cost.
+
+`python -m benchmarks replicas` prints all tables; --only chooses. Half of the workers that run are
+killed again and again; what is looked at is whether any other one restarts, whether the estimate
+is still right, and how much finished work is lost.
+"""
+
+import argparse
+import contextlib
+import functools
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import ergodax as ex
+from benchmarks.report import Table
+
+KEY = jax.random.key(0)
+WORKERS = 16
+
+
+def estimator() -> Any:
+    """Of E x = 0 and E x^2 = 1, from a start that is three standard deviations off."""
+    target = ex.FullGradient(ex.targets.gaussian(jnp.zeros(10), jnp.ones(10)))
+    options = {"burn_in": 16, "num_draws": 16, "rate": 0.3}
+    return ex.replicas.unbiased(target, jnp.full(10, 3.0), 0.5, 2.0, **options)
+
+
+def worst_z(report: Any) -> float:
+    """The largest distance of a moment from the truth, in standard errors."""
+    means = np.abs(report.estimate["mean"] / report.error["mean"])
+    squares = np.abs((report.estimate["second_moment"] - 1.0) / report.error["second_moment"])
+    return float(max(means.max(), squares.max()))
+
+
+class Killer(threading.Thread):
+    """Kills half of the running workers again and again, and watches the others.
+
+    Attributes:
+        rounds: how often.
+        killed: how many in all.
+        restarted: survivors that had another process afterwards.
+        lost: seconds since the last result of those that were killed.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.until = folder, time.monotonic() + seconds
+        self.rounds = self.killed = self.restarted = 0
+        self.lost: list[float] = []
+        self.start()
+
+    def running(self) -> dict[str, Any]:
+        """The workers that run, by name."""
+        with contextlib.suppress(FileNotFoundError):
+            found = ex.replicas.read(self.folder).workers
+            return {w.name: w for w in found if w.state == "running" and w.process and w.num}
+        return {}
+
+    def run(self) -> None:
+        """Until time is over."""
+        dice = np.random.default_rng(0)
+        while time.monotonic() < self.until:
+            time.sleep(0.2)
+            now = self.running()
+            if len(now) < WORKERS * 3 // 4:
+                continue
+            victims = set(dice.permutation(sorted(now))[: len(now) // 2].tolist())
+            for name in victims:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(now[name].process, signal.SIGKILL)
+                    self.killed += 1
+                    self.lost.append(now[name].last)
+            self.rounds += 1
+            time.sleep(0.5)
+            after = self.running()
+            others = set(now) - victims
+            same = [n for n in others if n in after and after[n].process == now[n].process]
+            self.restarted += len(others) - len(same)
+
+
+@contextlib.contextmanager
+def ray_engine() -> Iterator[Callable[..., Any]]:
+    """Ray of this host, which takes it for one of 16 processors."""
+    import ray
+
+    ray.init(num_cpus=WORKERS, log_to_driver=False, include_dashboard=False)
+    try:
+        yield ex.replicas.ray
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def dask_engine() -> Iterator[Callable[..., Any]]:
+    """Dask of this host, with 16 worker processes."""
+    import dask
+
+    from distributed import Client, LocalCluster
+
+    cluster = {"n_workers": WORKERS, "threads_per_worker": 1, "dashboard_address": None}
+    with dask.config.set({"distributed.scheduler.allowed-failures": 10_000}):
+        with LocalCluster(**cluster) as local, Client(local) as client:
+            yield lambda *a, **more: ex.replicas.dask(*a, client=client, **more)
+
+
+@contextlib.contextmanager
+def process_engine() -> Iterator[Callable[..., Any]]:
+    """Plain processes of this host."""
+    yield lambda *a, **more: ex.replicas.processes(*a, restarts=10_000, **more)
+
+
+ENGINES = {"processes": process_engine, "ray": ray_engine, "dask": dask_engine}
+
+
+def engines(seconds: float) -> Table:
+    """Half of 16 workers killed again and again, for so long on each engine."""
+    table = Table(
+        f"{WORKERS} workers on {os.cpu_count()} cores, half of them killed again and again",
+        ("engine", "rounds", "killed", "others restarted", "replicas", "worst z of 20",
+         "s lost a kill", "ignored"),
+    )  # fmt: skip
+    for name, engine in ENGINES.items():
+        try:
+            with engine() as call, tempfile.TemporaryDirectory() as folder:
+                killer = Killer(Path(folder), seconds - 5.0)
+                report = call(folder, estimator(), WORKERS, key=KEY, seconds=seconds)
+                killer.join()
+        except ImportError as error:
+            table.notes.append(f"{name}: not installed ({error})")
+            continue
+        lost = f"{np.mean(killer.lost):.3f}" if killer.lost else "-"
+        cells = [killer.rounds, killer.killed, killer.restarted, report.num]
+        ignored = len(report.ignored)
+        table.rows.append([name, *map(str, cells), f"{worst_z(report):.2f}", lost, str(ignored)])
+        print(table.rows[-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
+    return table
+
+
+def workers(seconds: float) -> Table:
+    """Seconds from the start of a worker to its end with one replica; two workers against one."""
+    table = Table("What a worker costs", ("", "seconds"))
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["ERGODAX_CACHE"] = cache
+        for which in ("the first worker, nothing compiled before", "the second", "the third"):
+            with tempfile.TemporaryDirectory() as folder:
+                begun = time.perf_counter()
+                report = ex.replicas.processes(folder, estimator(), 1, key=KEY, num=1)
+                took = time.perf_counter() - begun
+            table.rows.append([f"{which}: start to end, one replica", f"{took:.2f}"])
+            print(table.rows[-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
+        speeds = []
+        for count in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                report = ex.replicas.processes(folder, estimator(), count, key=KEY, seconds=seconds)
+            speeds.append(sum(w.num / w.seconds for w in report.workers))
+            table.rows.append([f"replicas a second of {count}", f"{speeds[-1]:.1f}"])
+            print(table.rows[-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
+        del os.environ["ERGODAX_CACHE"]
+    table.rows.append(["speed-up of two processes", f"{speeds[1] / speeds[0]:.2f}"])
+    table.notes.append(f"load at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    return table
+
+
+def reading() -> Table:
+    """Ten thousand results of 16 workers, by the numbers in each."""
+    table = Table("Reading 10,000 results of 16 workers", ("numbers", "MB", "seconds"))
+    for size in (10, 7_850):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"key": KEY, "num": 625, "identity": "counts"}
+            value = functools.partial(np.full, size, dtype=np.float32)
+            for k in range(WORKERS):
+                ex.replicas.work(folder, lambda _, f=value: f(1.0), worker=str(k), **options)
+            bytes_ = sum(path.stat().st_size for path in Path(folder).glob("*.log"))
+            begun = time.perf_counter()
+            assert ex.replicas.read(folder).num == 10_000
+            took = time.perf_counter() - begun
+        table.rows.append([str(size), f"{bytes_ / 1e6:.1f}", f"{took:.2f}"])
+        print(table.rows[-1], flush=True)
+    return table
+
+
+def regression(rows: int = 1_000, pixels: int = 20, classes: int = 5) -> ex.Posterior:
+    """Multinomial, on simulated rows; the prior is N(0, 1)."""
+    keys = jax.random.split(jax.random.key(3), 3)
+    x = jax.random.normal(keys[0], (rows, pixels)) / jnp.sqrt(pixels)
+    truth = jax.random.normal(keys[1], (pixels, classes))
+    y = jax.random.categorical(keys[2], x @ truth)
+
+    def log_likelihood(w: jax.Array, example: tuple) -> jax.Array:
+        row, label = example
+        return jax.nn.log_softmax(row @ w)[label]
+
+    return ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (x, y))
+
+
+class RandomisedHMC(ex.Kernel):
+    """HMC whose number of leapfrog steps is geometric, as in Bou-Rabee and Sanz-Serna, 2017."""
+
+    kernels: tuple
+
+    def init(self, key: Any, position: Any) -> Any:
+        """That of any of them."""
+        return self.kernels[0].init(key, position)
+
+    def step(self, key: Any, state: Any) -> tuple[Any, Any]:
+        """One of them at random."""
+        key_which, key_step = jax.random.split(key)
+        which = jax.random.randint(key_which, (), 0, len(self.kernels))
+        steps = [lambda k, s, kernel=kernel: kernel.step(k, s) for kernel in self.kernels]
+        return jax.lax.switch(which, steps, key_step, state)
+
+
+def gradients() -> Table:
+    """Full gradients to an effective draw of the worst mean, beside randomised HMC."""
+    posterior = regression()
+    start = ex.find_mode(posterior, jnp.zeros((20, 5))).position
+    curvature = jax.hessian(posterior.potential)(start).reshape(100, 100)
+    largest = float(np.linalg.eigvalsh(curvature)[-1])
+    table = Table(
+        f"Multinomial regression, 1,000 rows, 100 parameters, curvatures 1 to {largest:.0f}",
+        ("method", "gradients an effective draw", "longest wait for the first, gradients"),
+    )
+    length = 1.5 / np.sqrt(float(np.linalg.eigvalsh(curvature)[0]))
+    h = 0.9 / np.sqrt(largest)
+    kernels = [
+        ex.hmc(posterior, h, num_leapfrog_steps=max(1, int(length / h * q)))
+        for q in (0.1, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
+    ]
+    samples = ex.sample(
+        RandomisedHMC(tuple(kernels)), start, 500, burn_in=50, num_chains=4, key=KEY, progress=False
+    )
+    ess = np.min(ex.diagnostics.ess(np.asarray(samples.position, np.float64).reshape(4, 500, -1)))
+    spent = float(np.sum(samples.info.evaluations)) / 1_000
+    table.rows.append(["randomised HMC", f"{spent / ess:.1f}", "one chain, in a row"])
+    print(table.rows[-1], flush=True)
+    sd = np.asarray(samples.position, np.float64).std(axis=(0, 1))
+    h0 = 1.0 / np.sqrt(largest)
+    burn_in = int(4.0 / h0)
+    for draws in (burn_in, 10 * burn_in):
+        estimate = ex.replicas.unbiased(
+            ex.FullGradient(posterior), start, h0, 2.0 * np.sqrt(largest), burn_in=burn_in,
+            num_draws=draws, rate=0.1, function=lambda w: w,
+        )  # fmt: skip
+        plan = estimate.plan(jax.random.key(5), num=48, levels=2)
+        values, costs = jax.jit(jax.vmap(estimate.coarsest))(jax.random.split(KEY, 48))
+        own = np.asarray(values, np.float64).var(axis=0, ddof=1) * plan.variance / sd**2
+        worst = float(own.max()) * plan.cost / 1_000
+        table.rows.append([f"UBUBU, {draws} draws", f"{worst:.1f}", f"{plan.costs[0] / 1_000:.0f}"])
+        print(table.rows[-1], plan, flush=True)
+    return table
+
+
+TABLES = {
+    "engines": engines,
+    "workers": workers,
+    "reading": lambda _: reading(),
+    "gradients": lambda _: gradients(),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser("python -m benchmarks replicas", description=__doc__)
+    parser.add_argument("--only", choices=TABLES, action="append", help="of the tables")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each engine")
+    parser.add_argument("--engine", choices=ENGINES, action="append", help="of the engines")
+    given = parser.parse_args(arguments)
+    for name in set(ENGINES) - set(given.engine or ENGINES):
+        del ENGINES[name]
+    print("load:", os.getloadavg(), flush=True)
+    tables = [TABLES[name](given.seconds) for name in given.only or TABLES]
+    print("\n" + "\n\n".join(table.text() for table in tables))
+
+
+if __name__ == "__main__":
+    main()
