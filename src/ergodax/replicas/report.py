@@ -17,6 +17,9 @@ from ergodax.replicas.places import place_of
 from ergodax.replicas.records import Content, Manifest
 
 
+BLOCK = 64  # values whose squares are summed at a time
+
+
 @dataclasses.dataclass(frozen=True)
 class Worker:
     """One worker of a folder.
@@ -125,27 +128,34 @@ def read(folder: Any) -> Report:
         rows.append(content.rows)
         ignored += [f"worker {legible(name)}: {text}" for text in content.ignored]
         workers.append(_worker(name, content, place.process(name)))
-    every = np.concatenate(rows)
-    values = [np.asarray(every["value"][f"f{k}"]) for k in range(len(manifest.leaves))]
-    wide = [x.astype(np.float64) for x in values]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = [x.sum(axis=0) / len(x) if len(x) else x.sum(axis=0) * np.nan for x in wide]
-        errors = [
-            np.sqrt(np.sum((x - m) ** 2, axis=0) / max(len(x) - 1, 1) / max(len(x), 1))
-            if len(x) > 1
-            else np.full(x.shape[1:], np.nan)
-            for x, m in zip(wide, means, strict=True)
-        ]
+    values = [
+        np.concatenate([part["value"][f"f{k}"] for part in rows])
+        for k in range(len(manifest.leaves))
+    ]
+    moments = [_moments(x) for x in values]
     return Report(
-        len(every),
-        manifest.tree(means),
-        manifest.tree(errors),
+        len(values[0]),
+        manifest.tree([mean for mean, _ in moments]),
+        manifest.tree([error for _, error in moments]),
         manifest.tree(values),
-        every["level"],
+        np.concatenate([part["level"] for part in rows]),
         manifest.bias,
         workers,
         ignored,
     )
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over the leading axis and its standard error, in double precision, by blocks."""
+    count, shape = len(values), values.shape[1:]
+    if not count:
+        return np.full(shape, np.nan), np.full(shape, np.nan)
+    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
+    squares = np.zeros(shape)
+    for k in range(0, count, BLOCK):
+        squares += np.sum((values[k : k + BLOCK] - mean) ** 2, axis=0)
+    error = np.sqrt(squares / (count - 1) / count) if count > 1 else np.full(shape, np.nan)
+    return mean, np.asarray(error)
 
 
 def _worker(name: str, content: Content, process: str) -> Worker:
