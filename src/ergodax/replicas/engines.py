@@ -20,11 +20,13 @@ import numpy as np
 
 from ergodax.checks import flag, instance, real_number, whole_number
 from ergodax.kernel import check_key
+from ergodax.replicas.places import LOG
 from ergodax.replicas.report import Report, read
 from ergodax.replicas.worker import work
 
 POLL = 0.1  # seconds
 SHOW = 10.0  # seconds from one table to the next
+PATIENCE = 60.0  # seconds that the others wait for the first to compile
 
 
 def _call(task: dict[str, Any]) -> int:
@@ -63,7 +65,8 @@ def processes(
 ) -> Report:
     """Start workers as processes of this host, and wait until all have ended.
 
-    A worker that dies does not disturb the others. Each has one thread to compute with, unless
+    A worker that dies does not disturb the others, which start when the first has compiled the
+    program, and read it from the cache. Each has one thread to compute with, unless
     NPROC says otherwise. Needs cloudpickle.
 
     Args:
@@ -92,7 +95,9 @@ def processes(
         # The path first, so that functions of the user's modules are found.
         program.write_bytes(pickle.dumps(sys.path) + _pickled(task))
         errors = [Path(scratch) / f"{k}.txt" for k in range(num_workers)]
-        running = {k: start(program, errors[k]) for k in range(num_workers)}
+        running = {0: start(program, errors[0])}
+        _first_compiled(task["folder"], running[0])
+        running |= {k: start(program, errors[k]) for k in range(1, num_workers)}
         for _ in _shown(task["folder"], flag("progress", progress)):
             for k in [k for k, one in running.items() if one.poll() is not None]:
                 status = running.pop(k).returncode
@@ -108,6 +113,15 @@ def processes(
             f"a worker ended with an error; what was finished is in {folder}. It said\n{said}"
         )
     return read(folder)
+
+
+def _first_compiled(folder: str, first: Any) -> None:
+    """Wait until the first worker has compiled the program, for all to read from the cache."""
+    until = time.monotonic() + PATIENCE
+    while first.poll() is None and time.monotonic() < until:
+        if "://" in folder or any(Path(folder).glob(f"*{LOG}")):
+            return
+        time.sleep(POLL)
 
 
 @contextlib.contextmanager

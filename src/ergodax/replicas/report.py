@@ -16,7 +16,6 @@ from ergodax.checks import legible
 from ergodax.replicas.places import place_of
 from ergodax.replicas.records import Content, Manifest
 
-
 BLOCK = 64  # values whose squares are summed at a time
 
 

@@ -1,6 +1,7 @@
 """One worker: it makes replicas, one after another, and leaves each in the folder of all."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import sys
@@ -181,10 +182,12 @@ def work(
     deadline += time.monotonic()
     named(worker)
     stated = str(bias or getattr(function, "bias", None) or "not known")
-    facts, run, value = prepared(function, key, identity)
+    facts, compiled, value = prepared(function, key, identity)
     with kept_programs():
         with writing(folder, worker or "", 0):
             manifest = opened(place, facts, stated, value)
+        run = compiled()  # before there is a log, so that a log says that the program is kept
+        with writing(folder, worker or "", 0):
             log, name, content = taken(place, manifest, worker, num)
         own = key_of(key, name)
         before, made = (0 if content is None else len(content.rows)), 0
@@ -215,7 +218,9 @@ def work(
 def prepared(
     function: Any, key: PRNGKeyArray, identity: str | None
 ) -> tuple[dict[str, str], Callable[..., Any], PyTree]:
-    """What a replica depends on, by name; what makes one of a key and a number; and its shape.
+    """What a replica depends on, by name; what compiles it; and its shape.
+
+    What is compiled is a function of a worker's key and a number.
 
     The program is traced once, for all three. Functions of Python have no shape before they ran.
 
@@ -229,7 +234,7 @@ def prepared(
         if not isinstance(identity, str) or not identity:
             raise TypeError(f"identity must be a text such as 'model 3, May', not {identity!r}.")
         of_host = lambda key, number: function(jax.random.fold_in(key, number))  # noqa: E731
-        return facts | {"identity": identity}, of_host, None
+        return facts | {"identity": identity}, lambda: of_host, None
     arrays, rest = eqx.partition(function, eqx.is_array)
 
     def replica(arrays: PyTree, key: PRNGKeyArray, number: Any) -> Any:
@@ -245,15 +250,12 @@ def prepared(
         ) from error
     name = "the program of a replica (model, sampler or library)"
     facts |= fingerprint.of_jaxpr(name, traced.jaxpr) | fingerprint.digests(function, "function")
-    compiled: list[Any] = []
 
-    def run(key: PRNGKeyArray, number: Any) -> Any:
-        if not compiled:
-            compiled.append(traced.lower().compile())
-        return compiled[0](arrays, key, number)
+    def compiled() -> Callable[..., Any]:
+        return functools.partial(traced.lower().compile(), arrays)
 
     shape = traced.out_info
-    return facts, run, shape.value if isinstance(shape, Outcome) else shape
+    return facts, compiled, shape.value if isinstance(shape, Outcome) else shape
 
 
 def opened(place: Place, facts: dict[str, str], bias: str, value: PyTree) -> Manifest | None:
