@@ -20,6 +20,7 @@ BENCHMARKS = {
     "kills": ("kills.command", "what a run survives: kills, full disks, damage, power cuts"),
     "store": ("store", "a gigabyte of draws stored: what checksums, log and lock cost"),
     "hosts": ("hosts", "several devices and processes: a step, the loss of one"),
+    "replicas": ("replicas", "workers killed on each engine; what a worker and a result cost"),
     "streams": ("streams", "data on disk, compared with data in memory"),
     "stein_tuner": ("stein_tuner", "step sizes by a bandit on the Stein discrepancy"),
     "microcanonical": ("microcanonical", "ESS a gradient, with that of NUTS, on the bank"),

@@ -84,6 +84,7 @@ if TYPE_CHECKING:  # the others are imported when they are first used
         network,
         online,
         postprocess,
+        replicas,
         tune,
         verify,
     )
@@ -108,7 +109,7 @@ __all__ = [
     "cyclical", "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
-    "diagnostics", "postprocess", "verify", "local",
+    "diagnostics", "postprocess", "verify", "local", "replicas",
     # errors
     "DivergenceError", "Interrupted", "StorageError", "CheckpointError", "CallbackError",
     "ProcessFailed", "ProcessLost",

@@ -176,3 +176,38 @@ def listening(pid: int) -> list[str]:
     ]
     accept = [one for one in sockets if one[3] == "0A" and f"socket:[{one[9]}]" in own]
     return [one[1].partition(":")[0] for one in accept]
+
+
+JOINS = """
+import jax, ergodax as ex
+ex.distributed.start()
+print(jax.process_index(), jax.process_count(), ex.mesh().devices.size)
+"""
+SCHEDULERS = {
+    "Slurm": lambda number: {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": str(number),
+        "SLURM_LOCALID": str(number),
+    },
+    "Open MPI": lambda number: {
+        "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:34911",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": str(number),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(number),
+    },
+}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_processes_of_a_scheduler_find_each_other(scheduler, tmp_path):
+    """By its variables alone and JAX's own detection; the port is one that is free here."""
+    port, running = str(free_port()), []
+    for number in range(2):
+        own = environment(JAX_COORDINATOR_PORT=port, **SCHEDULERS[scheduler](number))
+        command = [sys.executable, "-W", "ignore", "-c", JOINS]
+        running.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=SECONDS)[0].split() for process in running]
+    assert said == [["0", "2", "2"], ["1", "2", "2"]]

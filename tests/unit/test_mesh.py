@@ -145,6 +145,8 @@ def joined(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name in ("SLURM_NTASKS", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+    found = lambda name: sys if name == "kubernetes" else None  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", found)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *a, **more: asked.append((a, more)))
     return asked
@@ -167,6 +169,16 @@ def test_one_process_starts_nothing(joined):
             {"ERGODAX_COORDINATOR": "p:1", "ERGODAX_PROCESSES": "2", "JOB_COMPLETION_INDEX": "0"},
             ("p:1", 2, 0),
         ),
+        (
+            {
+                "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.0.0.1:34911",
+                "OMPI_COMM_WORLD_SIZE": "3",
+                "OMPI_COMM_WORLD_RANK": "2",
+            },
+            (None, 3, 2),
+        ),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"}, (None, None, 0)),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, (None, None, None)),
     ],
 )
 def test_the_environment_says_which_process_this_is(environment, expected, joined, monkeypatch):
@@ -184,6 +196,22 @@ def test_the_environment_says_which_process_this_is(environment, expected, joine
 def test_what_is_not_known_is_asked_for(arguments, message, joined):
     with pytest.raises(ValueError, match=message):
         distributed.start(*arguments)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"TPU_WORKER_HOSTNAMES": "a"},
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+        {"JOB_COMPLETION_INDEX": "0"},
+        {"SLURM_JOB_ID": "7"},
+    ],
+)
+def test_what_speaks_of_one_process_starts_nothing(environment, joined, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    distributed.start()
+    assert not joined
 
 
 def test_launch_starts_again_what_fails(tmp_path, capfd):

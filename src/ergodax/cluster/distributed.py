@@ -1,5 +1,6 @@
 """Several processes, on one host or many, that sample together: start them, gather their draws."""
 
+import importlib.util
 import os
 import signal
 import sys
@@ -28,9 +29,11 @@ def start(
     """Join the other processes of a run. Call it before anything else that uses JAX.
 
     What is not given is taken from the environment: ERGODAX_COORDINATOR, ERGODAX_PROCESSES and
-    ERGODAX_PROCESS_ID, which `ergodax launch` sets; SLURM_NTASKS and SLURM_PROCID of `srun`, where
-    JAX finds the coordinator itself; OMPI_COMM_WORLD_SIZE and _RANK of `mpirun`;
-    JOB_COMPLETION_INDEX of an indexed Kubernetes job. Then `ex.mesh()` has all processes' devices.
+    ERGODAX_PROCESS_ID, which `ergodax launch` sets; SLURM_NTASKS and SLURM_PROCID of `srun`, and
+    OMPI_COMM_WORLD_SIZE and _RANK of `mpirun` (Open MPI 4), where JAX finds the coordinator itself;
+    JOB_COMPLETION_INDEX of an indexed Kubernetes job, where JAX finds all where `kubernetes` is
+    installed; TPU_WORKER_HOSTNAMES of several hosts of a Cloud TPU, where JAX finds all. Then
+    `ex.mesh()` has all processes' devices.
     Where nothing speaks of several processes, nothing is done. Otherwise an error that nobody
     catches ends the process at once, without what `atexit` has been given to do, so that no other
     process waits for it.
@@ -57,16 +60,18 @@ def start(
         "OMPI_COMM_WORLD_RANK",
         "JOB_COMPLETION_INDEX",
     )
-    found_by_jax = "SLURM_JOB_ID" in os.environ
-    if coordinator is None and processes in (None, 1) and process_id in (None, 0):
+    finds_address = any(name in os.environ for name in ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri"))
+    finds_all = coordinator is None and processes is None and _asked_of_jax()
+    known = processes is not None and process_id is not None
+    if coordinator is None and processes in (None, 1) and process_id in (None, 0) and not finds_all:
         return
-    if processes is None or process_id is None or not (coordinator or found_by_jax):
+    if not finds_all and not (known and (coordinator or finds_address)):
         raise ValueError(
             f"coordinator={coordinator!r}, processes={processes!r} and process_id={process_id!r} "
             "must all be known. Pass them, such as coordinator='host0:9876', processes=2, "
             "process_id=0, or start the processes by `ergodax launch`, `srun` or `mpirun`."
         )
-    if not 0 <= process_id < processes:
+    if processes is not None and process_id is not None and not 0 <= process_id < processes:
         raise ValueError(f"process_id must lie in [0, {processes}), not {process_id}.")
     jax.distributed.initialize(
         coordinator,
@@ -124,6 +129,14 @@ def _leave(kind: type[BaseException], error: BaseException, trace: TracebackType
     sys.stderr.flush()
     number = getattr(error, "signal", signal.SIGINT)
     os._exit(128 + number if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _asked_of_jax() -> bool:
+    """Whether JAX itself finds all about the processes here: on Cloud TPU, or by Kubernetes."""
+    if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
+        return True
+    indexed = {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"} <= set(os.environ)
+    return indexed and importlib.util.find_spec("kubernetes") is not None
 
 
 def _number(given: int | None, *names: str) -> int | None:

@@ -97,7 +97,11 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The facts and the arrays by name, of the file or of the previous one."""
+    """The facts and the arrays by name.
+
+    Args:
+        path: of the file; the previous one is read where it is damaged.
+    """
     facts, arrays, _ = _last_whole(Path(path))
     return facts, arrays
 

@@ -255,6 +255,9 @@ def name_of(process: int, first: int, end: int, num_chains: int) -> str:
 def read(path: str | Path) -> dict[str, Any]:
     """The draws in a folder, of one process or of several: as many of each chain as all have.
 
+    Args:
+        path: the folder.
+
     Raises:
         CheckpointError: not a store of draws, damaged, or without the draws of some chains.
     """

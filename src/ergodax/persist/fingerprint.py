@@ -67,7 +67,11 @@ def fingerprint(
 
 def program(name: str, function: Callable[..., Any], *args: PyTree) -> dict[str, str]:
     """Of the traced program of a function, under that name, and of the constants caught in it."""
-    closed = eqx.filter_make_jaxpr(function)(*args)[0]
+    return of_jaxpr(name, eqx.filter_make_jaxpr(function)(*args)[0])
+
+
+def of_jaxpr(name: str, closed: Any) -> dict[str, str]:
+    """Of a program that has been traced already."""
     parts = {name: _digest(ADDRESS.sub("", str(closed.jaxpr)).encode())}
     for k, constant in enumerate(closed.consts):
         parts[f"constant {k} of the program (an array that a function of yours uses)"] = _array(

@@ -137,7 +137,7 @@ def _several_modes(total: int, modes: int) -> _Choice:
             "no weight or a wrong one; hot replicas cross and hand down what they find.",
             "See that the swap rates are above 0.2 and that the cold chains agree (R-hat).",
         ),
-        example_programs.replicas(total, SMALL),
+        example_programs.tempered(total, SMALL),
     )
 
 

@@ -103,7 +103,7 @@ kernel = ex.hmc(ex.FullGradient(posterior), 0.3, num_leapfrog_steps=5, mass=mass
 {_sampled("mode", 500, 100)}"""
 
 
-def replicas(total: int, small: int) -> str:
+def tempered(total: int, small: int) -> str:
     """Replica exchange on a model with two modes, by the number of examples."""
     gradient = "ex.FullGradient(posterior)" if total <= small else "ex.Minibatch(posterior, 100)"
     return f"""{MIXTURE if total else WELLS}
