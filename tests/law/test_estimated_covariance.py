@@ -106,7 +106,8 @@ def moments(kernel_on, problem, replace, *, momentum=False):
         before = monomials(z, jnp.zeros((size, size)))
         return before, jax.vmap(after, (0, None))(every, z).mean(axis=0)
 
-    return fixed_point(*map(np.asarray, both(points)), d)
+    before, later = both(points)
+    return fixed_point(np.asarray(before), np.asarray(later), d)
 
 
 def fixed_point(before, later, d):

@@ -97,12 +97,15 @@ class Layers(eqx.Module):
     second: eqx.nn.Linear
     activation: object = jnp.tanh
 
+    def __call__(self, x):
+        return self.second(self.activation(self.first(x)))
+
 
 MODULE = Layers(*(eqx.nn.Linear(2, 2, key=jax.random.key(k)) for k in (0, 1)))
 
 
 def modules_loss(model, row):
-    return jnp.sum(model.second(model.activation(model.first(row))) ** 2)
+    return jnp.sum(model(row) ** 2)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,10 @@ def modules_loss(model, row):
         ("*bias", 4),
         (["first.bias", "second"], 8),
         (lambda name: name.endswith("weight"), 8),
+        (
+            jax.tree.map(lambda x: np.ndim(x) == 1, MODULE),
+            4,
+        ),  # a module of flags, which is callable
     ],
 )
 def test_parts_of_a_module(trainable, count):

@@ -1,6 +1,5 @@
 """The tempered law about trained weights, as a target."""
 
-import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -179,11 +178,9 @@ def _taken_apart(weights: PyTree, trainable: Any) -> tuple[PyTree, PyTree, PyTre
     mask = None
     if trainable is None:
         moves = floats
-    elif callable(trainable) or isinstance(trainable, str) or _are_texts(trainable):
-        chosen = _by_path(trainable)
-        moves = jax.tree_util.tree_map_with_path(
-            lambda path, is_float: is_float and bool(chosen(tree.path_name(path))), floats
-        )
+    elif _names(trainable):
+        named = tree.chosen_by_name(trainable, weights)
+        moves = jax.tree.map(lambda is_float, chosen: is_float and chosen, floats, named)
     else:
         moves, mask = _by_tree(weights, floats, trainable)
     if not any(jax.tree.leaves(moves)):
@@ -199,17 +196,13 @@ def _taken_apart(weights: PyTree, trainable: Any) -> tuple[PyTree, PyTree, PyTre
     return moving, rest, mask
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
-
-
-def _by_path(trainable: Any) -> Callable[[str], bool]:
-    if callable(trainable):
-        return lambda name: bool(trainable(name))
-    patterns = [trainable] if isinstance(trainable, str) else list(trainable)
-    return lambda name: any(
-        name == p or name.startswith(f"{p}.") or fnmatch.fnmatchcase(name, p) for p in patterns
-    )
+def _names(trainable: Any) -> bool:
+    """Whether it chooses by name; a module, although it can be called, is a tree of flags."""
+    if isinstance(trainable, str) or (
+        callable(trainable) and not isinstance(trainable, eqx.Module)
+    ):
+        return True
+    return isinstance(trainable, Sequence) and all(isinstance(each, str) for each in trainable)
 
 
 def _by_tree(weights: PyTree, floats: PyTree, trainable: PyTree) -> tuple[PyTree, PyTree]:
