@@ -83,6 +83,12 @@ def test_a_proper_density_of_degenerate_coordinates_is_not_called_improper():
     assert improper_direction(flat, jnp.zeros(2), jnp.zeros(2), tiny) == "position[1]"
 
 
+def test_a_density_that_ends_is_proper():
+    """Infinite at every length that is looked at: no difference of infinities is taken for flat."""
+    box = ex.Target(lambda x: jnp.where(jnp.all(jnp.abs(x) < 1.0), 0.0, jnp.inf))
+    assert improper_direction(box, jnp.zeros(2), jnp.zeros(2), UNIT) == ""
+
+
 @pytest.mark.parametrize("sd", [1e5, 1e8])
 def test_a_density_that_is_wider_than_its_curvature_tells_is_proper(sd):
     capped = Coordinates(jnp.zeros(2), jnp.diag(jnp.array([1.0, 1024.0])))

@@ -186,7 +186,8 @@ def improper_direction(
     for origin, ray in rays:
         lengths = FAR + (FURTHER if np.count_nonzero(ray) == 1 else ())
         values = [_potential(target, init, origin + length * ray) for length in lengths]
-        rises = np.diff(values) / np.diff(np.log(lengths))  # NaN: beyond the numbers
+        with np.errstate(invalid="ignore"):  # NaN where both are infinite, which is neither
+            rises = np.diff(values) / np.diff(np.log(lengths))
         plateau = _potential(target, init, origin) + PLATEAU
         if abs(rises[0]) < ONE and not (rises >= ONE).any() and values[0] < plateau:
             names = _names(init)
