@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -95,7 +96,7 @@ def test_plot(found):
 class Layers(eqx.Module):
     first: eqx.nn.Linear
     second: eqx.nn.Linear
-    activation: object = jnp.tanh
+    activation: Callable = jnp.tanh
 
     def __call__(self, x):
         return self.second(self.activation(self.first(x)))
