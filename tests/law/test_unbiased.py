@@ -163,6 +163,7 @@ def test_the_averages_of_the_levels_are_the_exact_ones(keys):
     assert np.any(np.abs(z_values(both(run(keys, jnp.int32(1))[0]), wrong[1])) > 2 * FALSE_ALARM)
 
 
+@pytest.mark.slow
 def test_the_estimate_is_unbiased_and_a_truncated_one_is_not(keys):
     """Though a chain of h_0 is off by half a standard deviation, from its step and its start."""
     values = both(outcomes(gaussian(), keys).value)

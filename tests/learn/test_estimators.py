@@ -66,11 +66,13 @@ def test_the_logistic_law_is_that_of_quadrature(logistic):
     assert gaps(flat * [X.std(), 1.0], mean, sd, 0.5 * ess).max() > 5.0
 
 
+@pytest.mark.slow
 def test_the_account_counts_the_rows_of_the_table(logistic):
     why = " ".join(d.why for d in logistic.inference_.account.decisions)
     assert f"{len(X)} rows" in why and "128 rows" not in why
 
 
+@pytest.mark.slow
 def test_probabilities_tree_and_pickles(logistic):
     frame = pd.DataFrame({"age": [30.0, 50.0, 70.0]})
     found = logistic.predict_proba(frame)
@@ -158,6 +160,7 @@ def test_pipelines_and_cross_validation():
     assert scores.shape == (3,) and scores.mean() > 0.6
 
 
+@pytest.mark.slow
 def test_a_fit_that_does_not_converge_warns_with_the_cause():
     model = learn.LogisticClassifier(random_state=0, accuracy=1e-4, max_seconds=1e-3)
     with pytest.warns(learn.NotConvergedWarning, match="NOT converged: .*max_seconds"):

@@ -70,6 +70,7 @@ def test_the_members_have_the_law_of_a_linear_model(aim, key, monkeypatch):
     assert aim / 10.0 < found.setting.energy_error < 10.0 * aim
 
 
+@pytest.mark.slow
 def test_answers_are_in_the_users_units(regressor):
     mean, sd, bounds = regressor.predict(X, return_std=True, interval=0.8)
     assert mean.shape == sd.shape == (80,) and bounds.shape == (80, 2)
@@ -94,6 +95,7 @@ def test_answers_are_in_the_users_units(regressor):
     assert regressor.calibration(X, Y).error < 0.15
 
 
+@pytest.mark.slow
 def test_other_units_and_names_give_the_same_answer(regressor):
     frame = pd.DataFrame({"a": 1000.0 * X[:, 0], "b": X[:, 1] - 7.0})
     other = MLPRegressor((8, 8), **QUICK).fit(frame, 0.01 * Y + 5.0)
@@ -112,6 +114,7 @@ def test_classes_keep_their_names(classifier):
     assert classifier.calibration(X, LABELS).error < 0.3
 
 
+@pytest.mark.slow
 def test_the_verdict_says_what_was_measured(regressor):
     found = regressor.measured_
     assert np.isfinite(found.energy_error) and 0.9 < found.r_hat < 10.0
