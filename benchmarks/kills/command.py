@@ -75,7 +75,6 @@ def _kills(options: argparse.Namespace, folder: Path, seed: int, say: Callable) 
 
 def _disks(options: argparse.Namespace, folder: Path, seed: int, say: Callable) -> Iterator[Row]:
     sizes = {"data in memory": range(32, 512, 64), "network": range(1024, 9216, 2048)}
-    sizes["topics"] = range(8, 48, 8)  # kB
     try:
         for kind, small in sizes.items():
             say(f"disk full: {kind}")

@@ -67,9 +67,8 @@ class Subject:
             if self.finished:
                 same = ended_rightly(self.kind.ended(self.data, self.copy), self.ended)
                 return Outcome.RIGHT if same is Outcome.RIGHT else Outcome.WRONG
-            # An older checkpoint is one to go on from; draws that are kept apart are all there.
-            at_least = len(self.saved[0]) if self.kind.draws_apart else 1
-            return begun_rightly(self.kind.saved(self.data, self.copy), self.saved, at_least)
+            found = self.kind.saved(self.data, self.copy)
+            return begun_rightly(found, self.saved, len(self.saved[0]))
 
         def go_on() -> Outcome:
             self.kind.go_on(self.data, self.copy, every=SELDOM)

@@ -12,7 +12,7 @@ from benchmarks.kills.outcomes import Arrays, Outcome, Row, begun_rightly, ended
 from benchmarks.kills.runs import RUN, Kept
 
 SECONDS = 120.0  # after which a run hangs
-FULL = ("data in memory", "network", "topics")
+FULL = ("data in memory", "network")
 ROOM = "256m"
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
-from benchmarks.kills.runs import Kept, Sampled, Topics
+from benchmarks.kills.runs import Kept, Sampled
 
 ROWS, COLUMNS = 20_000, 5
 BLOCK, PASSES = 2_000, 8  # rows of what is read at a time, and how often they are used
@@ -144,9 +144,7 @@ KINDS: dict[str, Kept] = {
         lambda _: ex.sghmc(ex.Minibatch(network(), 10), step_size=1e-4, friction=10.0), 200,
         lambda _: network().start, last_layer, thin=2,
     ),
-    "topics": Topics(12_000),
 }  # fmt: skip
 SHORT: dict[str, Kept] = {  # where there are many trials; the draws take several files
     "a run": dataclasses.replace(IN_MEMORY, num_steps=10_000, thin=1),
-    "topics": Topics(1_200),
 }

@@ -13,7 +13,6 @@ SECONDS = 60.0  # after which reading or going on hangs
 # From where to where a run is recorded; the draws of "a run" begin a second chunk at 0.4096.
 PARTS = {
     "a run": {"begun": (0.0, 0.001), "half of it": (0.4090, 0.4100), "its end": (0.9995, 1.0)},
-    "topics": {"begun": (0.0, 0.3), "half of it": (0.4, 0.6), "its end": (0.8, 1.0)},
 }
 CUTS, RESUMED = 60, 10  # cuts of a part at most, and after one in how many the run goes on
 ALWAYS, SELDOM = 1e-9, 10.0  # seconds to a saving: after every step, or hardly ever

@@ -1,14 +1,11 @@
 """Runs that are kept on disk, as the faults see them: begun, gone on with, read, compared."""
 
 import abc
-import contextlib
 import dataclasses
-import functools
-import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +19,6 @@ RUN, DRAWS = "run", "draws.zarr"  # the folder of a run, and that of its draws i
 RETURNED = "returned.zarr"  # beside the folder of the run: the Samples that it ended in
 CHAINS = 2
 SAVE_EVERY = 0.02  # seconds, so that many of the kills fall into the writing of files
-BATCH, SNAPSHOT = 20, 60  # documents
 
 
 class Kept(abc.ABC):
@@ -31,8 +27,6 @@ class Kept(abc.ABC):
     In all methods `data` is a folder for the data that are read while it goes on, and `folder` has
     the folder of the run, and what it ended in.
     """
-
-    draws_apart: ClassVar[bool]  # whether draws are kept in other files than the checkpoint
 
     @abc.abstractmethod
     def go_on(self, data: Path, folder: Path, part: float = 1.0, every: float = SAVE_EVERY) -> None:
@@ -69,8 +63,6 @@ class Sampled(Kept):
         collect: of `ex.sample`.
         thin: likewise.
     """
-
-    draws_apart: ClassVar[bool] = True
 
     kernel: Callable[[Path], Any]
     num_steps: int
@@ -133,99 +125,3 @@ def _facts(checkpoint: Path) -> dict[str, Any]:
         return json.loads(body[8 : 8 + int.from_bytes(body[:8], "big")])["facts"]
     except (OSError, ValueError):
         return {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Topics(Kept):
-    """A run of `learn.topics`, whose "draws" are the snapshots that are judged."""
-
-    documents: int
-    _states: list[Any] = dataclasses.field(default_factory=list, compare=False, repr=False)
-
-    LABEL: ClassVar[str] = "killed"
-    draws_apart: ClassVar[bool] = False
-
-    def bench(self, data: Path, folder: Path, say: Callable[[str], None] = lambda _: None) -> Any:
-        """Where the run is made."""
-        from ergodax.learn import topics
-
-        path = data / "corpus.txt"
-        if not path.exists():
-            path.write_text("\n".join(_texts()) + "\n")
-        corpus = topics.open_corpus(path, max_share=1.0, min_documents=1)
-        return topics.open_bench(corpus, self.documents, test=20, folder=folder / RUN, say=say)
-
-    @functools.cached_property
-    def settings(self) -> Any:
-        """Of the run."""
-        from ergodax.learn import topics
-
-        return topics.Settings(
-            "sgrhmc", num_topics=3, beta=0.5, gibbs_sweeps=4, batch_size=BATCH,
-            snapshot_every=SNAPSHOT, block=3, step_size=0.14, friction=10.0,
-        )  # fmt: skip
-
-    def go_on(self, data: Path, folder: Path, part: float = 1.0, every: float = SAVE_EVERY) -> None:
-        """See `Kept`; a part of the run is one that was broken off."""
-        judged = itertools.count(1)
-
-        def say(line: str) -> None:
-            if next(judged) > part * self.documents / SNAPSHOT:
-                raise _Enough
-
-        with contextlib.suppress(_Enough):
-            self.bench(data, folder, say if part < 1.0 else lambda line: None).run(
-                self.settings, 0, self.LABEL
-            )
-
-    def counted(self, folder: Path) -> int:
-        """See `Kept`."""
-        runs = folder / RUN / "runs"
-        if (runs / f"{self.LABEL}.npz").exists():
-            return self.documents // SNAPSHOT
-        parts = (f"{self.LABEL}.part", f"{self.LABEL}.part.previous")
-        return max(len(_facts(runs / name).get("rows", ())) for name in parts)
-
-    def saved(self, data: Path, folder: Path) -> Arrays:
-        """See `Kept`."""
-        bench = self.bench(data, folder)
-        found = bench.store.load(self.LABEL, self.settings)
-        found = found or bench.store.load_part(self.LABEL, self.settings, self._like(bench))
-        return [] if found is None else _columns(found.rows)
-
-    def ended(self, data: Path, folder: Path) -> Arrays:
-        """See `Kept`."""
-        found = self.bench(data, folder).store.load(self.LABEL, self.settings)
-        if found is None:
-            raise FileNotFoundError(f"there is no finished run in {folder}")
-        return [*_columns(found.rows), found.phi]
-
-    def _like(self, bench: Any) -> Any:
-        """A state of the run's shapes, that after the first snapshot of some run."""
-        from ergodax.learn import topics
-
-        if not self._states:
-            batches = topics.batches(bench.division.stream(SNAPSHOT, 0, 0), BATCH)
-            sizes = {
-                "num_documents": bench.division.num_documents,
-                "vocabulary_size": len(bench.corpus.vocabulary),
-            }
-            snapshots = topics.train(self.settings, batches, **sizes, key=jax.random.key(0))
-            self._states.append(next(snapshots).state)
-        return self._states[0]
-
-
-class _Enough(Exception):
-    """A part of a run has been made."""
-
-
-def _columns(rows: list[dict[str, Any]]) -> Arrays:
-    """What is judged of the snapshots; not the time that they took."""
-    return [np.array([row[name] for row in rows]) for name in ("documents", "perplexity", "alone")]
-
-
-def _texts() -> Iterator[str]:
-    """Short texts of twelve words, always the same."""
-    random = np.random.default_rng(0)
-    names = np.array([f"word{letter}" for letter in "abcdefghijkl"])
-    return (" ".join(random.choice(names, random.integers(5, 40))) for _ in range(150))

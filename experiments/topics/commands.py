@@ -4,19 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from ergodax.learn.topics import (
-    SAMPLERS,
-    SUGGESTED,
-    HeldBack,
-    Settings,
-    Vocabulary,
-    english_stop_words,
-    open_corpus,
-)
+from ergodax.learn.topics import HeldBack, Vocabulary, english_stop_words, open_corpus
 from experiments.command import DEFAULTS, Many, Options, finish, place_for, speaker
 from experiments.data import find
 from experiments.topics import comparison
 from experiments.topics.report import TITLE, present
+from experiments.topics.samplers import SAMPLERS
+from experiments.topics.train import SUGGESTED, Settings
 
 OF_SAMPLERS = ("step_size", "offset", "power", "friction")
 WITH_MOMENTUM = ("sgrhmc", "sghmc")
@@ -43,7 +37,7 @@ def topics(
     """Topics by SGRLD, SGRHMC, SGLD or SGHMC beside scikit-learn, gensim and tomotopy.
 
     All meet the same stream and predict the same held-out words. A second call with the same
-    options and folder does not repeat its finished runs, and goes on with an interrupted one.
+    options and folder does not repeat its finished runs.
 
     Example: python -m experiments topics articles.txt.gz --set topics=20 --grid a=0.01,0.1
 
@@ -78,7 +72,7 @@ def topics(
     max_share
         A word of a larger share of the documents is dropped.
     resume
-        Use the folder's finished and interrupted runs of the same options.
+        Use the folder's finished runs of the same options.
     """
     path = find(corpus, "corpus", "CORPUS")
     if options.quick:

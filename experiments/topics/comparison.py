@@ -14,10 +14,12 @@ import numpy as np
 import pandas as pd
 
 import ergodax as ex
-from ergodax.learn import topics as lda
-from ergodax.learn.topics import SAMPLERS, Bench, Corpus, HeldBack, Run, Settings, Store, Topics
+from ergodax.learn.topics import Corpus, HeldBack, Topics
 from experiments.command import Say
 from experiments.topics.peers import PEERS, missing
+from experiments.topics.runs import Bench, Run, Store, open_bench
+from experiments.topics.samplers import SAMPLERS
+from experiments.topics.train import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Options:
     grid_documents: int | None = None
     held_back: HeldBack = "tenth"  # "tenth" or "half" of a test document's tokens
     seed: int = 0  # of everything
-    resume: bool = True  # use the finished and interrupted runs of the folder
+    resume: bool = True  # use the finished runs of the folder
 
     def __post_init__(self) -> None:
         """Refuse before any work what would fail after it."""
@@ -117,7 +119,7 @@ def run(corpus: Corpus, options: Options, say: Say, folder: Path | None = None) 
         ValueError: the corpus has too few documents, or too short ones.
         DivergenceError: a sampler diverged; a smaller step may help.
     """
-    bench = lda.open_bench(
+    bench = open_bench(
         corpus, options.documents, test=options.test, held_back=options.held_back,
         validation=options.test if options.grid else 0, seed=options.seed, folder=folder,
         resume=options.resume, say=say,

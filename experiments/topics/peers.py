@@ -15,7 +15,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ergodax.learn.topics import Document, Settings, Snapshot
+from ergodax.learn.topics import Document
+from experiments.topics.train import Settings, Snapshot
 
 NEEDED = {"scikit-learn": "sklearn", "gensim": "gensim", "tomotopy": "tomotopy"}
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ergodax.learn.topics import Settings
 from experiments.page import Page, panels
 from experiments.topics.comparison import Result
 from experiments.topics.peers import PEERS
+from experiments.topics.train import Settings
 
 TITLE = "Topics of a stream of documents"
 CAPTION = (

@@ -20,7 +20,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from ergodax.normals import normal, rademacher
+from ergodax.random_numbers import normal, rademacher
 
 # A number, or an array of them that a formula takes in its place.
 Number = float | int | np.number[Any] | np.ndarray | Array

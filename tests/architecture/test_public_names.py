@@ -126,8 +126,8 @@ def test_a_planted_violation_is_found(planted, name):
     "text",
     [
         "import ergodax as ex\nex.sgld(ex.Minibatch(p, 3), 0.1)\nex.network.priors.Normal(1.0)",
-        "from ergodax.learn import topics\ntopics.train",
-        "from ergodax.learn.topics import Settings\nimport jax\njax.numpy.zeros(3)",
+        "from ergodax.learn import topics\ntopics.lay_out",
+        "from ergodax.learn.topics import Document\nimport jax\njax.numpy.zeros(3)",
     ],
 )
 def test_public_names_are_not_violations(text):

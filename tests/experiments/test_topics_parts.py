@@ -8,23 +8,15 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.learn.topics import (
-    SAMPLERS,
-    SUGGESTED,
-    Bench,
-    Corpus,
-    Document,
-    Run,
-    Settings,
-    Store,
-    Vocabulary,
-    open_bench,
-)
+from ergodax.learn.topics import Corpus, Document, Vocabulary
 from experiments import __main__ as main
 from experiments.topics import peers
 from experiments.topics.commands import parse_grid
 from experiments.topics.comparison import changed, search
 from experiments.topics.peers import PEERS
+from experiments.topics.runs import Bench, Run, Store, open_bench
+from experiments.topics.samplers import SAMPLERS
+from experiments.topics.train import SUGGESTED, Settings
 
 GRID = {"step_size": (0.1, 0.2, 0.4), "friction": (1.0, 3.0)}
 

@@ -1,6 +1,5 @@
-"""The law of the topics where it is known: one topic, and two by the sum over all assignments."""
+"""The law of topics given documents, by the sum over all assignments."""
 
-import dataclasses
 import itertools
 from math import lgamma
 
@@ -8,144 +7,71 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-import ergodax as ex
-from ergodax.learn.topics.corpus import Document
-from ergodax.learn.topics.gibbs import expand, rows_needed
-from ergodax.learn.topics.sampler import Reflected, TopicGradient, topic_sampler
+from ergodax.learn.topics import lay_out
+from ergodax.learn.topics.kernel import TopicGibbs
 
-COUNTS = np.array([0.0, 2.0, 7.0])
-BETA = 1.5
-CHAINS = 400
-SIGMAS = 5.5  # two-sided 4e-8, and more than a dozen comparisons
-
-
-def fed_with(counts):
-    """One document, in no more rows than it needs."""
-    batch = [Document(np.arange(len(counts)), np.asarray(counts, int))]
-    return expand(batch, rows_needed(batch))
+COUNTS = np.array([[2, 1, 0], [0, 1, 2]])
+ALPHA, BETA = np.array([0.3, 2.0]), 0.7
+CHAINS, STEPS, BURN_IN = 300, 300, 40
+SIGMAS = 5.5  # two-sided 4e-8, and less than 40 comparisons
 
 
-def chains(kernel, steps, burn_in, key, start, seen_of, counts=COUNTS, number=CHAINS):
-    """The mean over time of what is seen of theta: a row for each chain."""
-    batch = fed_with(counts)
+def exact(alpha=ALPHA, beta=BETA, counts=COUNTS):
+    """E phi and E phi^2, topic by topic: alpha tells the topics apart."""
+    tokens = [np.repeat(np.arange(3), row) for row in counts]
+    total, sums = 0.0, 0.0
+    for z in itertools.product(range(2), repeat=sum(map(len, tokens))):
+        topics = np.split(np.array(z), np.cumsum([len(row) for row in tokens])[:-1])
+        n, log = np.zeros((2, 3)), 0.0
+        for words, of in zip(tokens, topics, strict=True):
+            np.add.at(n, (of, words), 1.0)
+            log += sum(lgamma(a + (of == k).sum()) for k, a in enumerate(alpha))
+        a, s = beta + n, 3 * beta + n.sum(1, keepdims=True)
+        log += sum(lgamma(x) for x in a.ravel()) - sum(lgamma(x) for x in s.ravel())
+        mean, square = a / s, a * (a + 1) / (s * (s + 1))
+        total += np.exp(log)
+        sums += np.exp(log) * np.concatenate([mean.ravel(), square.ravel()])
+    return sums / total
+
+
+def means(key, *, blocks=2, draw_every=1, searching=False):
+    """The means over time of phi and phi^2: a row for each chain."""
+    tokens, _ = lay_out(csr_array(COUNTS), np.array_split(np.arange(2), blocks))
+    kernel = TopicGibbs(
+        tokens, jnp.asarray(ALPHA, jnp.float32), jnp.float32(BETA),
+        draw_every, searching,
+    )  # fmt: skip
 
     @jax.jit
     def run(key):
-        key_start, key_init, key_run = jax.random.split(key, 3)
-        state = kernel.init(key_init, start(key_start))
+        key_start, key_run = jax.random.split(key)
+        start = jax.random.dirichlet(key_start, jnp.ones(3), (2,))
+        state = kernel.init(key_start, start)
 
         def step(state, number):
-            fed = dataclasses.replace(state, gradient=batch)
-            state, _ = kernel.step(jax.random.fold_in(key_run, number), fed)
-            return dataclasses.replace(state, gradient=None), seen_of(state.position)
+            state, _ = kernel.step(jax.random.fold_in(key_run, number), state)
+            phi = state.position.ravel()
+            return state, jnp.concatenate([phi, phi**2])
 
-        _, seen = jax.lax.scan(step, state, jnp.arange(steps))
-        return jnp.mean(seen[burn_in:], axis=0)
+        return jnp.mean(jax.lax.scan(step, state, jnp.arange(STEPS))[1][BURN_IN:], axis=0)
 
-    return np.asarray(jax.vmap(run)(jax.random.split(key, number)), float)
-
-
-def of_one(kernel, key):
-    """The mean over time of phi and of the sum of theta, of one topic."""
-
-    def seen(theta):
-        return jnp.append(theta[0] / jnp.sum(theta), jnp.sum(theta))
-
-    start = jnp.asarray(exact()[None, :3] * 4.5, jnp.float32)
-    return chains(kernel, 6_000, 1_000, key, lambda key: start, seen, number=200)
+    return np.asarray(jax.lax.map(run, jax.random.split(key, CHAINS)), float)
 
 
-def made(name, step_size, beta=BETA, scale=1.0):
-    return topic_sampler(name, TopicGradient(beta, 1.0, scale, sweeps=1, burn_in=0), step_size)
+def agree(found, truth):
+    error = found.std(0, ddof=1) / len(found) ** 0.5
+    return (np.abs(found.mean(0) - truth) < SIGMAS * error).all()
 
 
-def exact(beta=BETA):
-    """E phi, and the mean of theta's sum, which is Gamma(3 beta, 1) whatever the counts."""
-    alpha = beta + COUNTS
-    return np.append(alpha / alpha.sum(), 3 * beta)
+@pytest.mark.parametrize(("blocks", "draw_every"), [(2, 1), (2, 3), (1, 1)])
+def test_the_posterior_is_the_stationary_law(blocks, draw_every, key):
+    found = means(key, blocks=blocks, draw_every=draw_every)
+    assert agree(found, exact())
+    for wrong in (exact(alpha=ALPHA[::-1]), exact(beta=0.9), exact(counts=2 * COUNTS)):
+        assert not agree(found, wrong)
 
 
-def agree(means, truth, bias):
-    error = means.std(0, ddof=1) / np.sqrt(len(means))
-    return np.abs(means.mean(0) - truth) < SIGMAS * error + bias
-
-
-# Steps are small enough for the bias to be below a hundredth of each mean's scale.
-BIAS = np.array([0.003, 0.003, 0.003, 0.05])
-
-
-# Without a metric the prior's force is singular at zero, and the bias falls slowly: it was measured
-# with 800 chains as 0.0027 and 0.0067 in phi, 0.08 and 0.12 in the sum.
-ONE = [("sgrld", 0.005, 1.0), ("sgrhmc", 0.01, 1.0), ("sgld", 0.01, 2.0), ("sghmc", 0.02, 4.0)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "step_size", "times"), ONE)
-def test_the_posterior_of_one_topic(name, step_size, times, key):
-    means, bias = of_one(made(name, step_size), key), times * BIAS
-    assert agree(means, exact(), bias).all(), (means.mean(0), exact())
-    # Other priors, and counts that are taken twice, would be seen.
-    for wrong in (exact(1.0), exact(2.0), np.append((BETA + 2 * COUNTS) / (22.5), 4.5)):
-        assert not agree(means, wrong, bias).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "step_size", "times"), [ONE[0], ONE[3]])
-def test_forgetting_the_scale_of_the_batch_is_seen(name, step_size, times, key):
-    means = of_one(made(name, step_size, scale=2.0), key)
-    assert not agree(means, exact(), times * BIAS).all()
-
-
-def of_two_topics(counts, beta, alpha=1.0):
-    """E of the mean over topics of phi and of phi^2, and of theta's sum."""
-    tokens, total, sums = np.repeat(np.arange(3), counts), 0.0, 0.0
-    for z in itertools.product(range(2), repeat=len(tokens)):
-        n = np.zeros((2, 3))
-        np.add.at(n, (np.array(z, int), tokens), 1.0)
-        a, s = beta + n, 3 * beta + n.sum(1, keepdims=True)
-        logs = [lgamma(x) for x in (*(alpha + n.sum(1)), *a.ravel())]
-        weight = np.exp(sum(logs) - sum(lgamma(x) for x in s.ravel()))
-        total += weight
-        sums += weight * np.append((a / s).mean(0), (a * (a + 1) / (s * (s + 1))).mean(0))
-    return np.append(sums / total, 3 * beta)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "step_size"), [("sgrld", 0.02), ("sgrhmc", 0.1), ("sgld", 0.05), ("sghmc", 0.1)]
-)
-def test_the_posterior_of_two_topics(name, step_size, key):
-    # Gradient noise of the Gibbs sampler and all: 1 and 3 tokens of two words, a third unseen.
-    counts, beta = np.array([1, 0, 3]), 2.0
-    gradient = TopicGradient(beta, 1.0, 1.0, sweeps=4, burn_in=2)
-
-    def seen(theta):
-        mass = jnp.sum(theta, axis=1, keepdims=True)
-        phi = theta / mass
-        return jnp.concatenate([jnp.mean(phi, 0), jnp.mean(phi**2, 0), jnp.mean(mass, 0)])
-
-    means = chains(
-        topic_sampler(name, gradient, step_size), 500, 100, key,
-        lambda key: jax.random.gamma(key, beta + counts / 2, (2, 3)), seen, counts, number=48,
-    )  # fmt: skip
-    # Measured with 128 chains at these steps: below 0.003 in phi, 0.1 in the sum.
-    bias = np.array([0.004] * 6 + [0.15])
-    truth = of_two_topics(counts, beta)
-    assert agree(means, truth, bias).all(), (means.mean(0), truth)
-    for wrong in (of_two_topics(3 * counts, beta), of_two_topics(0 * counts, beta),
-                  of_two_topics(counts, 1.0)):  # fmt: skip
-        assert not agree(means, wrong, bias).all()
-
-
-@pytest.mark.parametrize("flip", [True, False])
-def test_reflection_keeps_the_law_of_a_half_normal(flip, key):
-    # Flat at the wall, so that nothing but the reflection decides: E x = sqrt(2 / pi).
-    target = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
-    kernel = Reflected(ex.sghmc(ex.FullGradient(target), 0.05), flip=flip)
-    samples = ex.sample(kernel, jnp.ones(1), 2_000, num_chains=CHAINS, burn_in=400, key=key)
-    position = np.asarray(samples.position, float)[..., 0]
-    means = np.stack([position.mean(1), (position**2).mean(1)], axis=1)
-    assert position.min() > 0
-    # Second order in h = 0.05: the bias is below 1e-3.
-    assert agree(means, np.array([np.sqrt(2 / np.pi), 1.0]), 0.003).all() == flip, means.mean(0)
+def test_expectations_in_place_of_draws_have_another_law(key):
+    assert not agree(means(key, searching=True), exact())

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, issparse
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import ergodax as ex
@@ -36,6 +37,22 @@ QUICK: dict[str, Any] = {
     "num_draws": 5,
 }
 NETWORKS = [learn.MLPRegressor(**QUICK), learn.MLPClassifier(**QUICK)]
+
+
+class OfRoundedCounts(learn.LatentDirichletAllocation):
+    """Scikit-learn's checks fit any numbers that are not negative; counts of words are whole."""
+
+    def _counts(self, X, *, reset):
+        try:
+            return super()._counts(X, reset=reset)
+        except ValueError as error:
+            if "whole numbers" not in str(error):
+                raise
+            whole = csr_array(X).ceil() if issparse(X) else np.ceil(np.asarray(X, float))
+            return super()._counts(whole, reset=reset)
+
+
+TOPICS = [OfRoundedCounts(2, max_iter=8, num_draws=4, random_state=0)]
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 EXCEPTIONS = {
     WEIGHTS: "a row of weight 2 and a row that stands twice have one posterior, and other draws",
@@ -86,7 +103,9 @@ def about_the_optimum(posterior, starts, *, num_draws, **_):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS + NETWORKS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    "model", MODELS + NETWORKS + TOPICS, ids=lambda model: type(model).__name__
+)
 def test_the_convention_is_kept(model, monkeypatch):
     monkeypatch.setattr(ex, "infer", normal_at_the_mode)
     monkeypatch.setattr(networks, "sample_members", about_the_optimum)

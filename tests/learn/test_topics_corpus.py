@@ -19,7 +19,6 @@ from ergodax.learn.topics.corpus import (
     read_texts,
     tokenise,
 )
-from ergodax.learn.topics.train import batches, endless, shuffled
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 needs_wiki = pytest.mark.skipif(
@@ -202,55 +201,6 @@ def test_a_dump_streams_in_constant_memory(tmp_path, monkeypatch):
     assert peaks[1] < 2 * peaks[0] + 100_000, "the file is 4 MB"
 
 
-def test_batches_pull_no_more_than_they_need():
-    pulled = []
-
-    def source():
-        for document in itertools.cycle(numbered([3, 5])):
-            pulled.append(1)
-            yield document
-
-    generator = np.random.default_rng(0)
-    next(batches(source(), 4))
-    assert len(pulled) == 4
-    next(batches(shuffled(source(), 10, generator), 4))
-    assert len(pulled) <= 4 + 10 + 4 + 1
-
-
-def test_each_document_is_used_once():
-    generator = np.random.default_rng(1)
-    lengths = generator.integers(1, 100, 60)
-    order = shuffled(numbered(lengths), 7, generator)
-    assert sorted(len(d.words) for d in order) == sorted(lengths)
-    stream = list(batches(numbered(lengths), 5))
-    found = [document.num_tokens for batch in stream for document in batch]
-    assert sorted(found) == sorted(lengths) and len(stream) == 12
-    assert len(list(batches(numbered(lengths[:13]), 5))) == 2, "an unfilled batch is left over"
-
-
-def test_passes_leave_out_the_test_documents():
-    documents = numbered([1, 2, 3, 4])
-    stream = endless(lambda: iter(documents), without=[1, 3])
-    assert [len(d.words) for d in itertools.islice(stream, 5)] == [1, 3, 1, 3, 1]
-    with pytest.raises(ValueError, match="hold out fewer"):
-        next(endless(lambda: iter(documents), without=range(4)))
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: batches([], 0),
-        lambda: list(shuffled([], 0, np.random.default_rng(0))),
-        lambda: Vocabulary([]),
-        lambda: Vocabulary.numbered(0),
-        lambda: Vocabulary.build(["a"], max_share=0.0),
-    ],
-)
-def test_numbers_out_of_range(call):
-    with pytest.raises(ValueError, match="must be|needed|empty"):
-        call()
-
-
 @needs_wiki
 def test_the_tokeniser_counts_wikipedia_as_its_published_bags_do():
     vocabulary = Vocabulary.read(SHARED / "wiki_vocab.txt")
@@ -266,3 +216,25 @@ def test_the_tokeniser_counts_wikipedia_as_its_published_bags_do():
         part = slice(starts[row[number]], starts[row[number] + 1])
         expected = dict(zip(words[part].tolist(), counts[part].tolist(), strict=True))
         assert as_dict(vocabulary.bag(text)) == expected
+
+
+def test_chunks_have_every_document_once(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a b a\nb\nb b b\n")
+    corpus = open_corpus(path, Vocabulary(["a", "b"]))
+    pieces = list(corpus.chunks(2))
+    assert [piece.shape for piece in pieces] == [(2, 2), (1, 2)]
+    assert corpus.matrix().toarray().tolist() == [[2, 1], [0, 1], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Vocabulary([]),
+        lambda: Vocabulary.numbered(0),
+        lambda: Vocabulary.build(["a"], max_share=0.0),
+    ],
+)
+def test_numbers_out_of_range(call):
+    with pytest.raises(ValueError, match="must be|needed|empty"):
+        call()

@@ -1,9 +1,15 @@
-"""`ergodax topics`: topics of a stream of documents by stochastic-gradient MCMC."""
+"""`ergodax topics`: topics of documents, how sure they are, and what they are worth."""
 
 import dataclasses
+import itertools
+import shutil
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
+import numpy as np
 import pandas as pd
 from cyclopts import Parameter
 from rich.console import Console
@@ -11,7 +17,8 @@ from rich.console import Console
 from ergodax.cli.output import Json, Output, folder, tell, tell_files, tell_json
 from ergodax.report import page
 
-TITLE = "Topics of a stream of documents"
+TITLE = "Topics of documents"
+COHERENCE = 10_000  # documents in which the topics' words are counted
 
 
 @Parameter(name="*")
@@ -43,45 +50,7 @@ class TextOptions:
     corpus_size: int | None = None
 
 
-@Parameter(name="*")
-@dataclasses.dataclass(frozen=True)
-class ModelOptions:
-    """The model and the sampler; what is not given has the published value.
-
-    Parameters
-    ----------
-    alpha
-        Dirichlet prior of a document's topics.
-    beta
-        Dirichlet prior of a topic's words.
-    step_size
-        a of the step sizes a (1 + t / b)^-c.
-    offset
-        b.
-    power
-        c.
-    friction
-        Of the samplers with momentum.
-    gibbs_sweeps
-        Over each document; the first half is not averaged.
-    batch_size
-        Documents a step.
-    snapshot_every
-        Documents between snapshots; by default a twentieth of all.
-    """
-
-    alpha: float | None = None
-    beta: float | None = None
-    step_size: float | None = None
-    offset: float | None = None
-    power: float | None = None
-    friction: float | None = None
-    gibbs_sweeps: int | None = None
-    batch_size: int | None = None
-    snapshot_every: int | None = None
-
-
-TEXT, MODEL = TextOptions(), ModelOptions()
+TEXT = TextOptions()
 
 
 def topics(
@@ -89,24 +58,27 @@ def topics(
     /,
     *,
     topics: int = 50,
-    sampler: Literal["sgrld", "sgrhmc", "sgld", "sghmc"] = "sgrld",
-    documents: int = 20_000,
-    test: int = 1_000,
+    passes: int = 400,
+    max_seconds: float | None = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    stream: bool = False,
+    test: int = 500,
     held_back: Literal["tenth", "half"] = "tenth",
     text: TextOptions = TEXT,
-    model: ModelOptions = MODEL,
     seed: int = 0,
     resume: bool = True,
     quick: bool = False,
     output: Output = None,
     json_: Json = False,
 ) -> None:
-    """Find the topics of a stream of documents and judge them on documents held out.
+    """Find the topics of documents and judge them on documents held out.
 
-    Texts are read anew at every pass and never held in memory. A second call with the same options
-    and folder does not repeat a finished run, and goes on with an interrupted one.
+    Nothing has to be set: priors are fitted, and passes are made until more would not help. A
+    second call with the same options and folder goes on with an interrupted fit, or tells what was
+    found.
 
-    Example: ergodax topics articles.txt.gz --topics 20 --sampler sgrhmc
+    Example: ergodax topics articles.txt.gz --topics 20
 
     Parameters
     ----------
@@ -115,115 +87,156 @@ def topics(
         .bz2 too; or an .npz file of word counts in compressed rows.
     topics
         How many.
-    sampler
-        That draws the topics' distributions over words.
-    documents
-        Used in the run; the corpus is read again if it has fewer.
+    passes
+        Over the documents, at most.
+    max_seconds
+        After which the fit ends with what there is.
+    alpha
+        Dirichlet prior of a document's topics; by default fitted, one for each topic.
+    beta
+        Dirichlet prior of a topic's words; by default fitted.
+    stream
+        See each document once and hold none, for corpora larger than memory.
     test
-        Documents to test on.
+        Documents to test on, at most a fifth of them.
     held_back
         Which part of a test document's words is predicted from the others.
     text
         How words are counted.
-    model
-        The model and the sampler.
     seed
-        Of test set, order, start and noise.
+        Of everything random.
     resume
-        Use the folder's finished or interrupted run of the same options.
+        Go on with the folder's fit of the same options.
     quick
-        At most 2,000 documents, 10 sweeps and 200 test documents.
+        At most 40 passes and 200 test documents.
     output
         Folder for report.html, facts.json, topics.csv; by default runs/topics-NAME.
     json_
         Print the figures as JSON instead of tables.
     """
-    from ergodax.learn.topics import open_bench
+    import ergodax as ex
+    from ergodax.learn import LatentDirichletAllocation, NotConvergedWarning
 
     console = Console(stderr=json_)
-    say = lambda line: console.print(line, highlight=False, markup=False)  # noqa: E731
-    if quick:
-        documents, test = min(documents, 2_000), min(test, 200)
-    settings = _settings(sampler, model, topics, documents, quick)
-    if documents < settings.batch_size:
-        raise ValueError(f"documents must be at least {settings.batch_size}, not {documents}.")
     if test < 1:
         raise ValueError(f"test must be at least 1, not {test}.")
+    passes, test = (min(passes, 40), min(test, 200)) if quick else (passes, test)
     opened = _open(corpus, text)
     size = f"{opened.num_documents:,} documents, {len(opened.vocabulary):,} words"
     console.print(f"[bold]{TITLE}[/bold]: {size}")
     place = folder(output, f"topics-{corpus.name.split('.')[0]}")
-    bench = open_bench(
-        opened, documents, test=test, held_back=held_back, seed=seed, folder=place, resume=resume,
-        say=say,
+    if not resume:
+        shutil.rmtree(place / "fit", ignore_errors=True)
+    model = LatentDirichletAllocation(
+        topics, doc_topic_prior=alpha, topic_word_prior=beta, max_iter=passes,
+        max_seconds=max_seconds, random_state=seed, verbose=True,
+        checkpoint=None if stream else ex.Checkpoint(place / "fit", resume=True),
     )  # fmt: skip
-    run = bench.run(settings, 0, f"{sampler}-1")
-    found = bench.topics(run.phi, settings)
-    last = run.rows[-1]
-    facts = {
-        **bench.store.facts, "settings": dataclasses.asdict(settings),
-        **{name: last[name] for name in ("perplexity", "alone", "seconds", "pace")},
-        "npmi": float(found.coherence.mean()),
-    }  # fmt: skip
-    paths = _write(place, facts, run.rows, found)
+    tested, pieces = _divide(opened, test, seed, stream)
+    first = next(pieces)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)  # the verdict is told below
+        model.partial_fit(first) if stream else model.fit(first)
+        for piece in pieces:
+            model.partial_fit(piece)
+    found = _Found(opened, model, tested, held_back, first[:COHERENCE], seed)
+    paths = found.write(place)
     if json_:
-        tell_json(facts, paths)
+        tell_json(found.facts, paths)
     else:
-        figures = {name: found.table[name].map("{:.3f}".format) for name in ("share", "npmi")}
-        tell(console, [found.table.assign(**figures).astype(str), *_reading(facts)])
+        table = found.topics.table
+        figures = {name: table[name].map("{:.3f}".format) for name in ("share", "npmi")}
+        tell(console, [table.assign(**figures).astype(str), *found.reading])
     tell_files(console, paths)
 
 
-def _reading(facts: dict[str, Any]) -> list[str]:
-    """What was found, a sentence each."""
-    part = {"tenth": "Every 10th", "half": "Every 2nd"}[facts["held_back"]]
-    return [
-        f"Held-out perplexity {facts['perplexity']:,.1f}, averaged over the later half of the "
-        f"snapshots; {facts['alone']:,.1f} of the last alone. A model that knows nothing has "
-        f"{facts['vocabulary']:,}, the number of words.",
-        f"{part} token of {facts['test_documents']:,} test documents is held back, "
-        f"{facts['held_back_tokens']:,} in all, and predicted from the document's other tokens.",
-        "npmi: coherence of the 10 likeliest words of a topic; 1 if they only occur together, 0 if "
-        "independent, -1 if they never meet.",
-    ]
+def _divide(opened: Any, test: int, seed: int, stream: bool) -> tuple[Any, Iterator[Any]]:
+    """Documents to test on, and those to learn from: all at once, or the pieces of a stream.
+
+    The file's own test documents are taken if it has any, else documents at random, of a stream's
+    first piece.
+    """
+    from ergodax.learn.topics import counted
+
+    pieces = opened.chunks() if stream else iter([opened.matrix()])
+    first = next(pieces)
+    if opened.read_test is not None:
+        documents = itertools.islice(opened.read_test(), test)
+        return counted(documents, first.shape[1]), itertools.chain([first], pieces)
+    order = np.random.default_rng(seed).permutation(first.shape[0])
+    number = min(test, first.shape[0] // 5)
+    if not number:
+        raise ValueError(f"{first.shape[0]} documents are too few: none is left to test on.")
+    return first[order[:number]], itertools.chain([first[np.sort(order[number:])]], pieces)
 
 
-def _write(
-    place: Path, facts: dict[str, Any], rows: list[dict[str, Any]], found: Any
-) -> dict[str, Path]:
-    """Write perplexity.csv and .png, topics.csv and .json, facts.json and report.html."""
-    from matplotlib.figure import Figure
+class _Found:
+    """What is told of a fit, on the terminal and on a page."""
 
-    table = pd.DataFrame(rows)
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axis = figure.subplots()
-    axis.plot(table["documents"], table["perplexity"], "o-", label="averaged over snapshots")
-    axis.plot(table["documents"], table["alone"], "o--", label="each snapshot alone")
-    axis.set(xlabel="documents seen", ylabel="held-out perplexity", yscale="log")
-    axis.legend(frameon=False)
-    paths = {"picture": place / "perplexity.png", "table": place / "perplexity.csv"}
-    paths |= {"facts": place / "facts.json", "report": place / "report.html"}
-    figure.savefig(paths["picture"], dpi=150)
-    table.to_csv(paths["table"], index=False)
-    page.write_facts(paths["facts"], facts)
-    sections = [
-        ("What was found", [_reading(facts)]),
-        ("By documents seen", [(figure, "Held-out perplexity by documents seen.")]),
-        ("Topics", [page.with_names(found.table)]),
-        ("Settings", [facts["settings"]]),
-    ]
-    page.write(paths["report"], TITLE, sections)
-    return paths | found.write(place)
+    def __init__(
+        self, opened: Any, model: Any, tested: Any, held_back: Any, sample: Any, seed: int
+    ) -> None:
+        from ergodax.learn.topics import describe, hold_back, perplexity
 
+        held = hold_back(tested, np.random.default_rng([seed, 1]), held_back)
+        given = held.probabilities(jax.random.key(seed), model.draws_, model.doc_topic_prior_)
+        shares = model.components_.sum(axis=1) / model.components_.sum()
+        mean = model.draws_.mean(axis=0)
+        self.trace = pd.DataFrame(model.trace_, columns=["passes", "log likelihood"])
+        self.topics = describe(mean, shares, opened.vocabulary, sample, min(10, mean.shape[1]))
+        self.verdict = model.verdict_
+        self.facts = {
+            "documents": opened.num_documents,
+            "vocabulary": len(opened.vocabulary),
+            "test_documents": tested.shape[0],
+            "held_back": held_back,
+            "held_back_tokens": int(held.counts.sum()),
+            "perplexity": perplexity(given, held.counts),
+            "npmi": float(self.topics.coherence.mean()),
+            "passes": model.n_iter_,
+            "converged": model.converged_,
+            "verdict": model.verdict_,
+            "alpha": model.doc_topic_prior_.tolist(),
+            "beta": model.topic_word_prior_,
+            "seed": seed,
+        }
 
-def _settings(sampler: str, model: ModelOptions, topics: int, documents: int, quick: bool) -> Any:
-    from ergodax.learn.topics import SUGGESTED, Settings
+    @property
+    def reading(self) -> list[str]:
+        """What was found, a sentence each."""
+        facts = self.facts
+        part = {"tenth": "Every 10th", "half": "Every 2nd"}[facts["held_back"]]
+        return [
+            self.verdict,
+            f"Held-out perplexity {facts['perplexity']:,.1f}. A model that knows nothing has "
+            f"{facts['vocabulary']:,}, the number of words.",
+            f"{part} token of {facts['test_documents']:,} test documents is held back, "
+            f"{facts['held_back_tokens']:,} in all, and predicted from the document's other "
+            "tokens.",
+            "npmi: coherence of the 10 likeliest words of a topic; 1 if they only occur together, "
+            "0 if independent, -1 if they never meet.",
+        ]
 
-    given = {name: value for name, value in dataclasses.asdict(model).items() if value is not None}
-    given.setdefault("snapshot_every", max(1, documents // (5 if quick else 20)))
-    if quick:
-        given.setdefault("gibbs_sweeps", 10)
-    return Settings(sampler, num_topics=topics, **{**SUGGESTED[sampler], **given})
+    def write(self, place: Path) -> dict[str, Path]:
+        """Write trace.csv and .png, topics.csv and .json, facts.json and report.html."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axis = figure.subplots()
+        axis.plot(self.trace["passes"], self.trace["log likelihood"], "o-")
+        axis.set(xlabel="passes", ylabel="log likelihood of a word, nats")
+        paths = {"picture": place / "trace.png", "table": place / "trace.csv"}
+        paths |= {"facts": place / "facts.json", "report": place / "report.html"}
+        figure.savefig(paths["picture"], dpi=150)
+        self.trace.to_csv(paths["table"], index=False)
+        page.write_facts(paths["facts"], self.facts)
+        sections = [
+            ("What was found", [self.reading]),
+            ("By passes", [(figure, "Log likelihood of a word of the fit, by passes.")]),
+            ("Topics", [page.with_names(self.topics.table)]),
+        ]
+        page.write(paths["report"], TITLE, sections)
+        return paths | self.topics.write(place)
 
 
 def _open(path: Path, text: TextOptions) -> Any:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
         RobustRegressor,
     )
     from ergodax.learn.networks import MLPClassifier, MLPRegressor
+    from ergodax.learn.topics.estimator import LatentDirichletAllocation
 
 __all__ = [
+    "LatentDirichletAllocation",
     "LinearRegressor",
     "LogisticClassifier",
     "MLPClassifier",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 PLACES = {
+    "LatentDirichletAllocation": "topics.estimator",
     "NotConvergedWarning": "base",
     "MLPClassifier": "networks",
     "MLPRegressor": "networks",

@@ -10,6 +10,7 @@ from ergodax import tree
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State
+from ergodax.random_numbers import log_gamma
 from ergodax.schedule import as_schedule
 
 MOST = 2e9  # JAX's Poisson numbers are 32-bit integers
@@ -41,7 +42,7 @@ class CoxIngersollRoss(PositionStepper):
         shape = jnp.maximum(shape, jnp.finfo(shape.dtype).tiny)
         count = jax.random.poisson(key_poisson, jnp.minimum(rate, MOST)).astype(shape.dtype)
         # In logarithms, since a Gamma number of small shape is often less than any float.
-        new = jnp.log(spread) + jax.random.loggamma(key_gamma, shape + count, dtype=shape.dtype)
+        new = jnp.log(spread) + log_gamma(key_gamma, shape + count)
         return Moved(unravel(new), {}, estimate, gradient, {"feasible": feasible})
 
 

@@ -8,12 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax.learn.topics import (
-    Document,
-    Settings,
-)
+from ergodax.learn.topics import Document
 from experiments import __main__ as main
 from experiments.topics import peers
+from experiments.topics.train import Settings
 
 
 def ran(monkeypatch, capsys, *arguments):

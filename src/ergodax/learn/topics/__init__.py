@@ -1,37 +1,47 @@
-"""Topics of a stream of documents: latent Dirichlet allocation by stochastic-gradient MCMC."""
+"""Topics of documents: latent Dirichlet allocation by Gibbs sampling of batches."""
 
 from ergodax.learn.topics.corpus import (
     Corpus,
     CorpusError,
     Document,
     Vocabulary,
+    counted,
     english_stop_words,
     open_corpus,
 )
-from ergodax.learn.topics.evaluation import HeldBack, Topics
-from ergodax.learn.topics.runs import Bench, Run, Store, open_bench
-from ergodax.learn.topics.sampler import SAMPLERS, TopicGradient, topic_sampler
-from ergodax.learn.topics.train import SUGGESTED, Settings, Snapshot, batches, train
+from ergodax.learn.topics.evaluation import (
+    Completion,
+    HeldBack,
+    Topics,
+    describe,
+    hold_back,
+    npmi,
+    perplexity,
+    top_words,
+)
+from ergodax.learn.topics.gibbs import add_words, document_weights, nothing_assigned, sweep
+from ergodax.learn.topics.layout import Tokens, lay_out
 
 __all__ = [
-    "SAMPLERS",
-    "SUGGESTED",
-    "Bench",
+    "Completion",
     "Corpus",
     "CorpusError",
     "Document",
     "HeldBack",
-    "Run",
-    "Settings",
-    "Snapshot",
-    "Store",
-    "TopicGradient",
+    "Tokens",
     "Topics",
     "Vocabulary",
-    "batches",
+    "add_words",
+    "counted",
+    "describe",
+    "document_weights",
     "english_stop_words",
-    "open_bench",
+    "hold_back",
+    "lay_out",
+    "nothing_assigned",
+    "npmi",
     "open_corpus",
-    "topic_sampler",
-    "train",
+    "perplexity",
+    "sweep",
+    "top_words",
 ]

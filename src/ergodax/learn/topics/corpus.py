@@ -3,6 +3,7 @@
 import bz2
 import dataclasses
 import gzip
+import itertools
 import re
 import zlib
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from ergodax.data import archive
 
@@ -163,6 +164,32 @@ class Corpus:
     vocabulary: Vocabulary
     num_documents: int
     read_test: Callable[[], Iterator[Document]] | None = None
+
+    def chunks(self, size: int = 10_000) -> Iterator[csr_array]:
+        """A pass in pieces of so many documents, counts of words of shape (documents, words)."""
+        documents = self.read()
+        while part := list(itertools.islice(documents, size)):
+            yield counted(part, len(self.vocabulary))
+
+    def matrix(self) -> csr_array:
+        """All documents at once."""
+        return vstack(list(self.chunks()), format="csr")
+
+
+def counted(documents: Iterable[Document], num_words: int) -> csr_array:
+    """Documents as a matrix of counts, shape (documents, words).
+
+    Args:
+        documents: in any number.
+        num_words: W, of the vocabulary.
+    """
+    held = list(documents)
+    starts = np.cumsum([0, *(len(document.words) for document in held)])
+    parts = [
+        np.concatenate([np.zeros(0, np.int64), *(getattr(document, name) for document in held)])
+        for name in ("counts", "words")
+    ]
+    return csr_array((parts[0], parts[1].astype(np.int32), starts), (len(held), num_words))
 
 
 def read_texts(path: Path) -> Iterator[str]:

@@ -2,18 +2,17 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Float, Int, PRNGKeyArray
+from scipy.sparse import coo_array, csr_array
 
-from ergodax.learn.topics.corpus import Document, Vocabulary
-from ergodax.learn.topics.gibbs import Tokens, expand, expected_counts
+from ergodax.learn.topics.corpus import Vocabulary
+from ergodax.learn.topics.gibbs import document_weights
+from ergodax.learn.topics.layout import shape_of
 
 HeldBack = Literal["tenth", "half"]
 BLOCK = 10_000  # words whose probabilities are found at a time
@@ -21,88 +20,77 @@ BLOCK = 10_000  # words whose probabilities are found at a time
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """Test documents, each split into words that are seen and words to predict."""
+    """Documents, each split into words that are seen and words to predict.
 
-    seen: list[Tokens]  # the tokens that are seen, many documents at a time
-    # which document each held-back word is of, in the order of `seen`
+    Attributes:
+        seen: counts of the words that are seen, shape (documents, words).
+        documents: of each held-back word.
+        words: the distinct held-back words of each document.
+        counts: how often each is held back.
+    """
+
+    seen: csr_array
     documents: Int[np.ndarray, " held"]
-    words: Int[np.ndarray, " held"]  # the distinct held-back words of each document
-    counts: Int[np.ndarray, " held"]  # how often each is held back
+    words: Int[np.ndarray, " held"]
+    counts: Int[np.ndarray, " held"]
+
+    def probabilities(
+        self,
+        key: PRNGKeyArray,
+        phis: Float[np.ndarray, "draws K W"],
+        alpha: Float[np.ndarray, " K"],
+        *,
+        burn_in: int = 20,
+        sweeps: int = 10,
+    ) -> Float[np.ndarray, "draws held"]:
+        """The probability of each held-back word given the seen ones, by each draw of phi."""
+        weights = document_weights(key, self.seen, phis, alpha, burn_in=burn_in, sweeps=sweeps)
+        return np.stack([self._of_draw(w, phi) for w, phi in zip(weights, phis, strict=True)])
+
+    def _of_draw(
+        self, weights: Float[np.ndarray, "documents K"], phi: Float[np.ndarray, "K W"]
+    ) -> Float[np.ndarray, " held"]:
+        by_word = np.ascontiguousarray(phi.T)
+        blocks = [  # held x K numbers at once could fill the memory
+            np.einsum("hk,hk->h", weights[self.documents[block]], by_word[self.words[block]])
+            for block in (slice(start, start + BLOCK) for start in range(0, len(self.words), BLOCK))
+        ]
+        return np.concatenate(blocks).astype(float)
 
 
-def split(
-    documents: Iterable[Document],
-    generator: np.random.Generator,
-    held_back: HeldBack = "tenth",
-    batch_size: int = 1_000,
+def hold_back(
+    bags: csr_array, generator: np.random.Generator, held_back: HeldBack = "tenth"
 ) -> Completion:
-    """Hold back every tenth, or second, token of each document. Raises: ValueError if none."""
+    """Hold back every tenth, or second, token of each document in random order.
+
+    Args:
+        bags: counts of words, shape (documents, words).
+        generator: of the order.
+        held_back: "tenth" or "half".
+
+    Raises:
+        ValueError: there is none.
+    """
     every = {"tenth": 10, "half": 2}[held_back]
-    parts = [_split_document(document, generator, every) for document in documents]
-    parts.sort(key=lambda part: -len(part[0].words))
-    if not sum(held.num_tokens for _, held in parts):
+    counts = bags.data.astype(np.int64)
+    document = np.repeat(np.repeat(np.arange(shape_of(bags)[0]), np.diff(bags.indptr)), counts)
+    word = np.repeat(bags.indices, counts)
+    order = np.lexsort((generator.random(len(word)), document))  # random within each document
+    lengths = np.bincount(document, minlength=shape_of(bags)[0])
+    within = np.arange(len(word)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    held = np.zeros(len(word), bool)
+    held[order] = (within + 1) % every == 0
+    if not held.any():
         raise ValueError(f"no document has {every} tokens, so none is held back; try longer ones.")
-    seen = [
-        expand([document for document, _ in parts[start : start + batch_size]])
-        for start in range(0, len(parts), batch_size)
-    ]
+
+    def counted(chosen: np.ndarray) -> coo_array:
+        ones = np.ones(chosen.sum(), np.int64)
+        return coo_array((ones, (document[chosen], word[chosen])), bags.shape).tocsr().tocoo()
+
+    predicted = counted(held)
     return Completion(
-        seen,
-        np.repeat(np.arange(len(parts)), [len(held.words) for _, held in parts]),
-        np.concatenate([held.words for _, held in parts]).astype(int),
-        np.concatenate([held.counts for _, held in parts]).astype(int),
+        counted(~held).tocsr(), predicted.coords[0], predicted.coords[1], predicted.data
     )
-
-
-def _split_document(
-    document: Document, generator: np.random.Generator, every: int
-) -> tuple[Document, Document]:
-    tokens = generator.permutation(np.repeat(document.words, document.counts))
-    held = np.arange(1, len(tokens) + 1) % every == 0
-    return _bag(tokens[~held]), _bag(tokens[held])
-
-
-def _bag(tokens: np.ndarray) -> Document:
-    words, counts = np.unique(tokens, return_counts=True)
-    return Document(words.astype(np.int32), counts.astype(np.int32))
-
-
-def infer_proportions(
-    key: Key[Array, ""],
-    completion: Completion,
-    phi: Float[Array, "K W"],
-    *,
-    alpha: float,
-    sweeps: int = 50,
-    burn_in: int = 25,
-) -> Float[np.ndarray, "n K"]:
-    """The topics of the test documents given their seen words, by Gibbs sampling."""
-    parts = []
-    for number, tokens in enumerate(completion.seen):
-        part = jax.random.fold_in(key, number)
-        counts, _ = expected_counts(part, tokens, phi, alpha, sweeps, burn_in)
-        parts.append(np.asarray(topic_proportions(counts, alpha)))
-    return np.concatenate(parts)
-
-
-def topic_proportions(counts: Float[Array, "n K"], alpha: float) -> Float[Array, "n K"]:
-    """The expected topics of documents, eta = (alpha + n_dk) / (K alpha + n_d)."""
-    return (alpha + counts) / (counts.shape[1] * alpha + jnp.sum(counts, axis=1, keepdims=True))
-
-
-def word_probabilities(
-    proportions: Float[np.ndarray, "n K"],
-    phi: Float[np.ndarray, "K W"],
-    documents: Int[np.ndarray, " held"],
-    words: Int[np.ndarray, " held"],
-) -> Float[np.ndarray, " held"]:
-    """The probability of each word in its document, the sum of eta_dk phi_kw over topics."""
-    by_word = np.ascontiguousarray(phi.T)
-    blocks = [  # held x K numbers at once could fill the memory
-        np.einsum("hk,hk->h", proportions[documents[block]], by_word[words[block]])
-        for block in (slice(start, start + BLOCK) for start in range(0, len(words), BLOCK))
-    ]
-    return np.concatenate(blocks).astype(float)
 
 
 def perplexity(
@@ -112,30 +100,14 @@ def perplexity(
 
     Those of several draws are averaged first: the mean is the predictive probability, of which the
     logarithm is taken. A model that knows nothing has W.
+
+    Args:
+        probabilities: of each held-back word, by one draw of the topics or several.
+        counts: how often each is held back.
     """
     mean = probabilities.reshape(-1, probabilities.shape[-1]).mean(axis=0)
     with np.errstate(divide="ignore"):
         return float(np.exp(-(counts @ np.log(mean)) / counts.sum()))
-
-
-@dataclasses.dataclass
-class Averaged:
-    """Perplexity of the mean prediction of the later half of a run's snapshots.
-
-    The earlier half, on the way to the posterior, is forgotten as the run goes on.
-    """
-
-    counts: Int[np.ndarray, " held"]  # of each held-back word
-    # the probabilities of the snapshots that are averaged
-    kept: list[np.ndarray] = dataclasses.field(default_factory=list)
-    number: int = 0  # of all snapshots
-
-    def add(self, probabilities: Float[np.ndarray, " held"]) -> float:
-        """The perplexity with one more snapshot."""
-        self.number += 1
-        self.kept.append(probabilities.astype(np.float32))
-        self.kept = self.kept[-((self.number + 1) // 2) :]
-        return perplexity(np.stack(self.kept).astype(float), self.counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,12 +155,20 @@ def describe(
     phi: Float[np.ndarray, "K W"],
     shares: Float[np.ndarray, " K"],
     vocabulary: Vocabulary,
-    documents: Iterable[Document],
+    bags: csr_array,
     top: int = 10,
 ) -> Topics:
-    """The topics' likeliest words, `top` of each, and their coherence; the documents are read once.
+    """The topics' likeliest words, and their coherence in documents.
 
-    Raises: ValueError for fewer words than `top`, or not a word's name for each column of phi.
+    Args:
+        phi: each topic's distribution over words.
+        shares: of the tokens that belong to each topic.
+        vocabulary: names of the words.
+        bags: the documents, counts of words of shape (documents, words).
+        top: words of each topic.
+
+    Raises:
+        ValueError: fewer words than `top`, or not a word's name for each column of phi.
     """
     if phi.shape[1] != len(vocabulary):
         raise ValueError(f"phi has {phi.shape[1]} words, the vocabulary {len(vocabulary)}.")
@@ -198,25 +178,35 @@ def describe(
         [[vocabulary.words[word] for word in row] for row in best],
         np.take_along_axis(phi[order], best, axis=1),
         shares[order],
-        npmi(best, documents),
+        npmi(best, bags),
     )
 
 
 def top_words(phi: Float[np.ndarray, "K W"], top: int) -> Int[np.ndarray, "K top"]:
-    """The numbers of each topic's likeliest words. Raises: ValueError: fewer words than `top`."""
+    """The numbers of each topic's likeliest words.
+
+    Args:
+        phi: each topic's distribution over words.
+        top: words of each topic.
+
+    Raises:
+        ValueError: fewer words than `top`.
+    """
     if not 1 <= top <= phi.shape[1]:
         raise ValueError(f"top must be in 1 to {phi.shape[1]}, the vocabulary's size, not {top}.")
     return np.argsort(-phi, axis=1, kind="stable")[:, :top]
 
 
-def npmi(top: Int[np.ndarray, "K top"], documents: Iterable[Document]) -> Float[np.ndarray, " K"]:
+def npmi(top: Int[np.ndarray, "K top"], bags: csr_array) -> Float[np.ndarray, " K"]:
     """Mean normalised pointwise mutual information of each topic's pairs of words.
 
     With p the share of documents that hold a word, or both words,
         NPMI(v, w) = log(p(v, w) / p(v) p(w)) / -log p(v, w)
     is 1 if v and w only come together, 0 if they are independent and -1 if they never meet.
 
-    The topics' words are given by their numbers, and the documents are read once.
+    Args:
+        top: the topics' words, by their numbers.
+        bags: of the documents, shape (documents, words).
 
     Raises:
         ValueError: fewer than two words a topic, or no documents.
@@ -226,15 +216,11 @@ def npmi(top: Int[np.ndarray, "K top"], documents: Iterable[Document]) -> Float[
     """
     if top.shape[1] < 2:
         raise ValueError("top must have at least two words a topic: coherence is of pairs.")
+    if not shape_of(bags)[0]:
+        raise ValueError("bags has no documents; give those the topics were learnt from.")
     words = np.unique(top)
-    together, total = np.zeros((len(words), len(words))), 0
-    for document in documents:
-        present = np.flatnonzero(np.isin(words, document.words))
-        together[np.ix_(present, present)] += 1
-        total += 1
-    if not total:
-        raise ValueError("documents is empty; give those the topics were learnt from.")
-    both = together / total
+    present = (bags[:, words] > 0).astype(np.int64)
+    both = (present.T @ present).toarray() / shape_of(bags)[0]
     alone = np.diag(both)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.log(both / (alone[:, None] * alone[None, :])) / -np.log(both)

@@ -1,204 +1,214 @@
-"""Expected topic counts of documents given the topics, by collapsed Gibbs sampling."""
+"""Topics of the words of documents given the topics' distributions, by collapsed Gibbs sampling."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.sparse import csr_array
 
 from ergodax.driver.cpu_fusion import HINTS, understood
-from ergodax.learn.topics.corpus import Document
+from ergodax.learn.topics.layout import LANES, Tokens, lay_out, shape_of
 from ergodax.tree import Number
 
-LANES = 8  # documents side by side: one vector register of single precision
-CHUNK = 128  # rows whose random numbers are drawn at once
+TINY = 1e-30  # the least probability of a word, so that some topic can have it
+AT_ONCE = 2_000  # documents whose weights are found at a time
+
+Assigned = Int[Array, "rows lanes"]  # the topic of each token; K, the number of topics, for none
 
 
-class Tokens(eqx.Module):
-    """The tokens of n documents in groups of `LANES` documents of similar length.
+def nothing_assigned(tokens: Tokens, num_topics: int) -> Int[Array, "*blocks rows lanes"]:
+    """No topic for any token, which a first sweep begins from.
 
-    The documents are sorted by length, so that the rows of a group, as many as its longest
-    document has tokens, hold little padding. Groups follow each other; rows after the last are
-    padding, so that batches of different length share one compiled program.
+    Args:
+        tokens: in blocks or not.
+        num_topics: K.
     """
-
-    # the word of each token; column j of a group's rows is its document j
-    words: Int[Array, "rows lanes"]
-    present: Bool[Array, "rows lanes"]  # where there is a token
-    starts: Int[Array, " groups_and_one"]  # the first row of each group, and the row after the last
-    places: Int[Array, " n"]  # for each document, group * LANES + column
+    return jnp.full(tokens.words.shape, num_topics, jnp.int32)
 
 
-def rows_needed(batch: Sequence[Document]) -> int:
-    """How many rows the tokens of a batch fill."""
-    return sum(sorted((document.num_tokens for document in batch), reverse=True)[::LANES])
-
-
-def round_up(rows: int) -> int:
-    """The next of 64, 96, 128, 192, 256, ...: few shapes, and at most half of the rows wasted."""
-    size = 64
-    while size < rows:
-        size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4
-    return size
-
-
-def expand(batch: Sequence[Document], rows: int | None = None) -> Tokens:
-    """Lay out a batch token by token: in the rows that it needs, rounded up. Raises: ValueError."""
-    needed = rows_needed(batch)
-    rows = round_up(needed) if rows is None else rows
-    if rows < needed:
-        raise ValueError(f"rows must be at least {needed}, which the batch needs, not {rows}.")
-    order = sorted(
-        range(len(batch)), key=lambda place: (-batch[place].num_tokens, -len(batch[place].words))
-    )
-    heights = [batch[document].num_tokens for document in order[::LANES]]
-    starts = np.concatenate([[0], np.cumsum(heights)]).astype(np.int32)
-    places = np.argsort(order).astype(np.int32)
-    words, present = np.zeros((rows, LANES), np.int32), np.zeros((rows, LANES), bool)
-    for place, document in enumerate(order):
-        tokens = np.repeat(batch[document].words, batch[document].counts)
-        start, lane = starts[place // LANES], place % LANES
-        words[start : start + len(tokens), lane] = tokens
-        present[start : start + len(tokens), lane] = True
-    return Tokens(*(jnp.asarray(x) for x in (words, present, starts, places)))
-
-
-def stack(batches: Sequence[Sequence[Document]]) -> Tokens:
-    """The tokens of several batches of equal size, with a leading axis, in one shape."""
-    rows = round_up(max(rows_needed(batch) for batch in batches))
-    return jax.tree.map(lambda *x: jnp.stack(x), *[expand(batch, rows) for batch in batches])
-
-
-def expected_counts(
-    key: PRNGKeyArray,
-    batch: Sequence[Document] | Tokens,
-    phi: Float[Array, "K W"],
-    alpha: Number,
-    sweeps: int = 50,
-    burn_in: int = 25,
-) -> tuple[Float[Array, "n K"], Float[Array, "K W"]]:
-    """E[n_dk | words, phi] for each document, and E[n_kw | words, phi] of all of them together.
-
-    The document weights, Dirichlet(alpha), are integrated out. A sweep draws the topic of each
-    token in turn from
-        p(z_i = k | the other z) proportional to (alpha + n_dk without i) phi[k, w_i],
-    and the counts are averaged over the sweeps after the burn-in. The first sweep finds no topics
-    and conditions on those that it has drawn. Rows of phi need not be normalised, tokens may be
-    traced, and the result does not depend on how many rows they fill.
-
-    Raises: ValueError where no sweep is left after the burn-in.
-    """
-    if not 0 <= burn_in < sweeps:
-        raise ValueError(
-            f"burn_in must lie in [0, {sweeps}), so that one of the {sweeps} sweeps is left, not "
-            f"{burn_in}."
-        )
-    tokens = batch if isinstance(batch, Tokens) else expand(batch)
-    return _average(key, tokens, phi, jnp.asarray(alpha, phi.dtype), sweeps, burn_in)
-
-
-@partial(jax.jit, static_argnums=(4, 5))
-def _average(
+def sweep(
     key: PRNGKeyArray,
     tokens: Tokens,
+    assigned: Assigned,
     phi: Float[Array, "K W"],
-    alpha: Float[Array, ""],
-    sweeps: int,
-    burn_in: int,
-) -> tuple[Float[Array, "n K"], Float[Array, "K W"]]:
-    num_topics, groups = phi.shape[0], tokens.starts.shape[0] - 1
-    of_tokens = jnp.swapaxes(phi.T[tokens.words], 1, 2)
-    one = tokens.present.astype(phi.dtype)
+    alpha: Float[Array, " K"],
+) -> tuple[Assigned, Float[Array, "groups K lanes"]]:
+    """Draw the topic of every token of a block once, and count the topics of each document.
 
-    def sweep(number: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        counts, topics, document_sums, word_sums = carry
-        uniform = _uniform(jax.random.fold_in(key, number), tokens, phi.dtype)
-        counts, topics = _sweep(counts, topics, of_tokens, uniform, tokens, alpha)
-        kept = (number >= burn_in).astype(phi.dtype)
-        word_sums = word_sums.at[topics, tokens.words].add(kept * one, mode="drop")
-        return counts, topics, document_sums + kept * counts, word_sums
+    The weights of each document, Dirichlet(alpha), are integrated out: in turn each token's topic
+    is drawn from
+        p(z_i = k | the other z, words, phi) proportional to (alpha_k + n_dk without i) phi[k, w_i].
+    A token that has no topic yet is drawn given those before it.
 
-    counts = jnp.zeros((groups, num_topics, LANES), phi.dtype)
-    nothing = jnp.full(one.shape, num_topics, jnp.int32)
-    carry = (counts, nothing, counts, jnp.zeros_like(phi))
-    _, _, document_sums, word_sums = jax.lax.fori_loop(0, sweeps, sweep, carry)
-    in_place = jnp.swapaxes(document_sums, 1, 2).reshape(-1, num_topics)[tokens.places]
-    return in_place / (sweeps - burn_in), word_sums / (sweeps - burn_in)
+    Args:
+        key: a fresh key.
+        tokens: of one block.
+        assigned: the topic of each token before.
+        phi: each topic's distribution over words; its rows need not be normalised.
+        alpha: of the documents' weights.
 
-
-def _uniform(key: PRNGKeyArray, tokens: Tokens, dtype: Any) -> Float[Array, "rows lanes"]:
-    """A number for each token, chunk by chunk of rows; those of padding rows stay 0."""
-    rows = tokens.words.shape[0]
-
-    def chunk(number: Int[Array, ""], table: Array) -> Array:
-        some = jax.random.uniform(jax.random.fold_in(key, number), (CHUNK, LANES), dtype)
-        return jax.lax.dynamic_update_slice_in_dim(table, some, number * CHUNK, 0)
-
-    table = jnp.zeros((-(-rows // CHUNK) * CHUNK, LANES), dtype)
-    return jax.lax.fori_loop(0, (tokens.starts[-1] + CHUNK - 1) // CHUNK, chunk, table)[:rows]
+    Returns:
+        The topic of each token after, and n_dk, how many tokens of each document are of topic k.
+    """
+    num_topics = phi.shape[0]
+    of_words = jnp.maximum(phi.T, TINY)
+    uniform = jax.random.uniform(key, assigned.shape, phi.dtype)
+    counts = count_topics(tokens, assigned, num_topics, phi.dtype)
+    return _sweep_groups(counts, assigned, tokens.words, tokens.starts, uniform, of_words, alpha)
 
 
-def _sweep(
+@jax.custom_batching.sequential_vmap  # several chains in turn: one fused loop has one chain
+def _sweep_groups(
     counts: Float[Array, "groups K lanes"],
-    topics: Int[Array, "rows lanes"],
-    phi: Float[Array, "rows K lanes"],
+    assigned: Assigned,
+    words: Int[Array, "rows lanes"],
+    starts: Int[Array, " groups_and_one"],
     uniform: Float[Array, "rows lanes"],
-    tokens: Tokens,
-    alpha: Float[Array, ""],
-) -> tuple[Float[Array, "groups K lanes"], Int[Array, "rows lanes"]]:
-    """Draw the topic of every token, group by group; the topic K stands for none."""
+    of_words: Float[Array, "W K"],
+    alpha: Float[Array, " K"],
+) -> tuple[Assigned, Float[Array, "groups K lanes"]]:
     sweep_group = jax.jit(_sweep_rows)
 
     def group(g: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        counts, topics = carry
-        first, last = _at(tokens.starts, g), _at(tokens.starts, g + 1)
-        count = _at(counts, g)
+        counts, assigned = carry
+        bounds = _at(starts, g), _at(starts, g + 1)
         with set_xla_metadata(**HINTS) if understood() else nullcontext():  # one fused loop
-            count, topics = sweep_group(
-                count, topics, phi, uniform, tokens.present, first, last, alpha
+            count, assigned = sweep_group(
+                _at(counts, g), assigned, words, uniform, of_words, alpha, *bounds
             )
-        return _put(counts, count, g), topics
+        return _put(counts, count, g), assigned
 
-    return jax.lax.fori_loop(0, counts.shape[0], group, (counts, topics))
+    counts, assigned = jax.lax.fori_loop(0, counts.shape[0], group, (counts, assigned))
+    return assigned, counts
+
+
+def count_topics(
+    tokens: Tokens, assigned: Assigned, num_topics: int, dtype: Any = jnp.float32
+) -> Float[Array, "groups K lanes"]:
+    """n_dk, how many tokens of each document are of each topic."""
+    rows = jnp.arange(assigned.shape[0], dtype=jnp.int32)
+    group = jnp.searchsorted(tokens.starts, rows, side="right").astype(jnp.int32) - 1
+    counts = jnp.zeros((tokens.starts.shape[0] - 1, num_topics, LANES), dtype)
+    places = group[:, None], assigned, jnp.arange(LANES)[None, :]
+    return counts.at[places].add((tokens.words >= 0).astype(dtype), mode="drop")
+
+
+def add_words(
+    counts: Float[Array, "K W"], tokens: Tokens, assigned: Assigned, weight: Number = 1.0
+) -> Float[Array, "K W"]:
+    """n_kw with more for each token of topic k that is the word w.
+
+    Args:
+        counts: n_kw.
+        tokens: of one block.
+        assigned: the topic of each token.
+        weight: what each counts for.
+    """
+    one = jnp.where(tokens.words >= 0, weight, 0.0).astype(counts.dtype)
+    return counts.at[assigned, jnp.maximum(tokens.words, 0)].add(one, mode="drop")
+
+
+@partial(jax.jit, static_argnames=("burn_in", "sweeps"))
+def expected_topics(
+    key: PRNGKeyArray,
+    tokens: Tokens,
+    phis: Float[Array, "draws K W"],
+    alpha: Float[Array, " K"],
+    *,
+    burn_in: int = 20,
+    sweeps: int = 10,
+) -> Float[Array, "draws columns K"]:
+    """E[weights of a document | its words, phi] for each draw of phi, column by column.
+
+    They are (alpha_k + n_dk) / (sum of alpha + n_d), averaged over `sweeps` sweeps. The topics of
+    the tokens are carried on from one phi to the next, and `burn_in` sweeps precede the first.
+    """
+    num_topics, groups = phis.shape[1], tokens.starts.shape[0] - 1
+    none = jnp.zeros((groups, num_topics, LANES), phis.dtype)
+
+    def swept(number: int, key: PRNGKeyArray, phi: Array, assigned: Array) -> tuple[Array, Array]:
+        def one(i: Int[Array, ""], carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            assigned, sums = carry
+            assigned, counts = sweep(jax.random.fold_in(key, i), tokens, assigned, phi, alpha)
+            return assigned, sums + counts
+
+        return jax.lax.fori_loop(0, number, one, (assigned, none))
+
+    def draw(assigned: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
+        key, phi = given
+        assigned, sums = swept(sweeps, key, phi, assigned)
+        weights = alpha[None, :, None] + sums / sweeps
+        return assigned, weights / jnp.sum(weights, axis=1, keepdims=True)
+
+    key_burn_in, key_draws = jax.random.split(key)
+    assigned, _ = swept(burn_in, key_burn_in, phis[0], nothing_assigned(tokens, num_topics))
+    _, found = jax.lax.scan(draw, assigned, (jax.random.split(key_draws, phis.shape[0]), phis))
+    return jnp.swapaxes(found, 2, 3).reshape(phis.shape[0], groups * LANES, num_topics)
+
+
+def document_weights(
+    key: PRNGKeyArray,
+    bags: csr_array,
+    phis: Float[np.ndarray, "draws K W"],
+    alpha: Float[np.ndarray, " K"],
+    *,
+    burn_in: int = 20,
+    sweeps: int = 10,
+) -> Float[np.ndarray, "draws documents K"]:
+    """The expected weights of documents given their words and each draw of phi.
+
+    They are found by Gibbs sampling, see `sweep`, as the mean of (alpha_k + n_dk) / (sum of alpha
+    + n_d) over sweeps.
+
+    Args:
+        key: a fresh key.
+        bags: counts of words, shape (documents, words).
+        phis: draws of each topic's distribution over words.
+        alpha: of the documents' weights.
+        burn_in: sweeps before the first draw of phi.
+        sweeps: with each draw of phi.
+    """
+    parts, draws = [], jnp.asarray(phis)
+    weights = jnp.asarray(alpha, draws.dtype)
+    for number, start in enumerate(range(0, shape_of(bags)[0], AT_ONCE)):
+        tokens, places = lay_out(bags[start : start + AT_ONCE])
+        part = jax.random.fold_in(key, number)
+        found = expected_topics(part, tokens, draws, weights, burn_in=burn_in, sweeps=sweeps)
+        parts.append(np.asarray(found)[:, places])
+    return np.concatenate(parts, axis=1)
 
 
 def _sweep_rows(
     count: Float[Array, "K lanes"],
-    topics: Int[Array, "rows lanes"],
-    phi: Float[Array, "rows K lanes"],
+    assigned: Assigned,
+    words: Int[Array, "rows lanes"],
     uniform: Float[Array, "rows lanes"],
-    present: Bool[Array, "rows lanes"],
+    of_words: Float[Array, "W K"],
+    alpha: Float[Array, " K"],
     first: Int[Array, ""],
     last: Int[Array, ""],
-    alpha: Float[Array, ""],
-) -> tuple[Float[Array, "K lanes"], Int[Array, "rows lanes"]]:
+) -> tuple[Float[Array, "K lanes"], Assigned]:
+    """Draw the topics of the rows of one group in turn."""
     num_topics = count.shape[0]
     numbers = jnp.arange(num_topics, dtype=jnp.int32)[:, None]
 
     def row(i: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        count, topics = carry
-        old = _at(topics, i)
-        new = _draw(count, old, _at(phi, i), _at(uniform, i), alpha)
-        new = jnp.where(_at(present, i), new, num_topics)
+        count, assigned = carry
+        old, word = _at(assigned, i), _at(words, i)
+        # Looked up here and not for all rows at once, which would write and read them in memory.
+        columns = [_at(of_words, jnp.maximum(word[j], 0)) for j in range(LANES)]
+        new = _draw(count, old, jnp.stack(columns, axis=1), _at(uniform, i), alpha)
+        new = jnp.where(word >= 0, new, num_topics)
         gained = (new[None] == numbers).astype(count.dtype)
         lost = (old[None] == numbers).astype(count.dtype)
-        return count + gained - lost, _put(topics, new, i)
+        return count + gained - lost, _put(assigned, new, i)
 
-    return jax.lax.fori_loop(first, last, row, (count, topics))
-
-
-def _at(x: Array, i: Int[Array, ""]) -> Array:
-    return jax.lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
-
-
-def _put(x: Array, value: Array, i: Int[Array, ""]) -> Array:
-    return jax.lax.dynamic_update_index_in_dim(x, value, i, 0)
+    return jax.lax.fori_loop(first, last, row, (count, assigned))
 
 
 def _draw(
@@ -206,7 +216,7 @@ def _draw(
     old: Int[Array, " lanes"],
     phi: Float[Array, "K lanes"],
     uniform: Float[Array, " lanes"],
-    alpha: Float[Array, ""],
+    alpha: Float[Array, " K"],
 ) -> Int[Array, " lanes"]:
     """A topic for each lane: how many cumulative sums lie at or below uniform * total.
 
@@ -215,10 +225,18 @@ def _draw(
     total, sums = jnp.zeros_like(uniform), []
     for k in range(phi.shape[0]):
         without = count[k] - (old == k).astype(count.dtype)
-        total = total + (alpha + without) * phi[k]
+        total = total + (alpha[k] + without) * phi[k]
         sums.append(total)
     threshold = uniform * total
     new = jnp.zeros_like(old)
     for below in sums[:-1]:
         new = new + (below <= threshold).astype(jnp.int32)
     return new
+
+
+def _at(x: Array, i: Int[Array, ""]) -> Array:
+    return jax.lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
+
+
+def _put(x: Array, value: Array, i: Int[Array, ""]) -> Array:
+    return jax.lax.dynamic_update_index_in_dim(x, value, i, 0)

@@ -1,6 +1,4 @@
-"""The model of latent Dirichlet allocation: Gibbs expectations, gradient, training."""
-
-import itertools
+"""The papers' samplers of topics: gradient, steps, training."""
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +6,12 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.learn.topics.corpus import Document
-from ergodax.learn.topics.gibbs import LANES, expand, expected_counts, round_up, rows_needed
-from ergodax.learn.topics.sampler import SAMPLERS, Reflected, TopicGradient, topic_sampler
-from ergodax.learn.topics.train import Settings, topic_kernel, train
+from ergodax.learn.topics import Document
+from experiments.topics.samplers import SAMPLERS, Reflected, TopicGradient, stack, topic_sampler
+from experiments.topics.train import Settings, topic_kernel, train
 
 ALPHA = 0.3
 THETA = np.array([[1.0, 2.0, 3.0], [2.0, 1.0, 1.0]])
-COUNTS = [[0.4711739047980276, 0.6136923952209369, 1.3055186800682725],
-          [0.5288260952019723, 0.3863076047790631, 0.6944813199317278]]  # fmt: skip
-SCORE = [[0.0727764081168214, -0.09155129907073778, 0.03677539667488461],
-         [-0.13799070737720465, -0.01609615019912769, 0.292077564953537]]  # fmt: skip
 DRIFT = [[-0.17223591883, -3.73102598141, -1.79673809975],
          [-4.65981414754, -1.06096150199, 2.02077564954]]  # fmt: skip
 SIGMAS = 5.0  # two-sided 6e-7
@@ -32,87 +25,13 @@ def batch_of(counts):
     return [Document(np.arange(len(row)), row) for row in counts]
 
 
-def enumerated(tokens, phi, alpha):
-    """E n_kw by the sum over all topics of the tokens, and log p(w | phi)."""
-    K, total, sums = len(phi), 0.0, np.zeros_like(phi)
-    for z in itertools.product(range(K), repeat=len(tokens)):
-        n, weight = np.zeros(K), 1.0
-        for k, w in zip(z, tokens, strict=True):
-            weight *= (alpha + n[k]) / (K * alpha + n.sum()) * phi[k, w]
-            n[k] += 1
-        total += weight
-        np.add.at(sums, (list(z), list(tokens)), weight)
-    return sums / total, np.log(total)
-
-
-def test_the_enumeration_gives_the_known_numbers():
-    phi = THETA / THETA.sum(1, keepdims=True)
-    counts, log_likelihood = enumerated((0, 2, 2, 1), phi, ALPHA)
-    np.testing.assert_allclose(counts, COUNTS, rtol=1e-12)
-    assert log_likelihood == pytest.approx(-4.429542654313093, abs=1e-13)
-    score = counts / THETA - counts.sum(1, keepdims=True) / THETA.sum(1, keepdims=True)
-    np.testing.assert_allclose(score, SCORE, rtol=1e-11)
-
-
-def replicas(phi, alpha, words, counts, key, copies=512, repeats=30):
-    """Averages of `copies` independent documents, several times: their mean and its error."""
-    batch = expand(document(words, counts, copies))
-    keys = jax.random.split(key, repeats)
-    runs = [expected_counts(k, batch, phi, alpha, 60, 20)[1] / copies for k in keys]
-    runs = np.asarray(jnp.stack(runs), float)
-    return runs.mean(0), runs.std(0, ddof=1) / np.sqrt(repeats)
-
-
-@pytest.mark.parametrize(("words", "counts"), [((0, 1, 2), (1, 1, 2)), ((2, 0), (3, 2))])
-def test_gibbs_expectations_are_those_of_the_enumeration(words, counts, key):
-    phi = THETA / THETA.sum(1, keepdims=True)
-    exact, _ = enumerated(np.repeat(words, counts), phi, ALPHA)
-    mean, error = replicas(jnp.asarray(phi, jnp.float32), ALPHA, words, counts, key)
-    # Student's t with 29 degrees of freedom: 6.6 errors are as rare as 5 of a normal law.
-    assert np.all(np.abs(mean - exact) < 6.6 * error + 1e-5)
-    wrong, _ = enumerated(np.repeat(words, counts), phi, 2 * ALPHA)
-    assert np.any(np.abs(mean - wrong) > 6.6 * error + 1e-5)
-
-
-def test_document_and_word_counts_agree(key):
-    rng = np.random.default_rng(1)
-    counts = rng.integers(0, 5, (11, 6))
-    batch = batch_of(counts)
-    phi = jax.random.uniform(key, (4, 6))
-    documents, words = expected_counts(key, batch, phi, 0.1, 10, 5)
-    np.testing.assert_allclose(documents.sum(1), counts.sum(1), rtol=1e-5)
-    np.testing.assert_allclose(words.sum(0), counts.sum(0), rtol=1e-5)
-    np.testing.assert_allclose(words.sum(1), documents.sum(0), rtol=1e-5)
-
-
-def test_padding_changes_nothing(key):
-    phi = jnp.asarray(THETA / THETA.sum(1, keepdims=True), jnp.float32)
-    plain = expected_counts(key, document(copies=9), phi, ALPHA)
-    tall = expected_counts(key, expand(document(copies=9), rows=700), phi, ALPHA)
-    for a, b in zip(plain, tall, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_documents_of_one_topic_stay_in_their_places(key):
-    # Topics with a word each: the topic of a token is known, and so is each document's count.
-    counts = np.array([[1, 0, 2], [4, 1, 0], [0, 0, 9]] * 5)
-    found, _ = expected_counts(key, batch_of(counts), jnp.eye(3), 0.5, 4, 2)
-    np.testing.assert_array_equal(found, counts)
-
-
-def test_rows():
-    batch = document(copies=LANES + 1)
-    assert rows_needed(batch) == 8
-    assert [round_up(n) for n in (1, 64, 65, 97, 129, 200)] == [64, 64, 96, 128, 192, 256]
-    with pytest.raises(ValueError, match="rows must be at least 8"):
-        expand(batch, rows=7)
-    with pytest.raises(ValueError, match="burn_in"):
-        expected_counts(jax.random.key(0), batch, jnp.eye(3), 0.1, 5, 5)
+def fed(documents, words=3):
+    return jax.tree.map(lambda x: x[0], stack([documents], words))
 
 
 def drift(theta, key, dtype):
     gradient = TopicGradient(0.1, ALPHA, 10.0 * 4096, sweeps=60, burn_in=20)
-    batch = gradient.feed(None, document(copies=4096))
+    batch = fed(document(copies=4096))
     theta = jnp.asarray(theta, dtype)
     estimate, _ = gradient.estimate(key, batch, theta)
     assert estimate.gradient.dtype == dtype
@@ -135,7 +54,7 @@ def test_the_float32_gradient_is_that_of_float64(x64):
     found = []
     for dtype in (jnp.float32, jnp.float64):
         gradient = TopicGradient(0.1, ALPHA, 1e5, sweeps=2, burn_in=1)
-        batch = gradient.feed(None, document())
+        batch = fed(document())
         estimate, _ = gradient.estimate(jax.random.key(0), batch, jnp.asarray(theta, dtype))
         found.append(theta * np.asarray(estimate.gradient, float))
     np.testing.assert_allclose(found[0], found[1], rtol=3e-6)
@@ -148,8 +67,8 @@ def test_the_precision_is_the_positions(name, dtype, x64):
     gradient = TopicGradient(0.5, ALPHA, 10.0, sweeps=2, burn_in=1)
     kernel = topic_sampler(name, gradient, 0.01, 2.0)
     state = kernel.init(jax.random.key(0), jnp.ones((2, 3), dtype))
-    fed = ex.State(state.position, state.auxiliary, expand(document()), None, state.step)
-    after, _ = kernel.step(jax.random.key(1), fed)
+    held = ex.State(state.position, state.auxiliary, fed(document()), None, state.step)
+    after, _ = kernel.step(jax.random.key(1), held)
     for before, now in zip(
         jax.tree.leaves((state.position, state.auxiliary)),
         jax.tree.leaves((after.position, after.auxiliary)),
@@ -188,7 +107,7 @@ def test_the_steps_are_the_written_formulas(name, key):
     gradient = TopicGradient(beta, ALPHA, 20.0, sweeps=1, burn_in=0)
     kernel = topic_sampler(name, gradient, h, gamma).kernel
     state = kernel.init(key, jnp.asarray(theta, jnp.float32))
-    batch = gradient.feed(None, document((0, 1, 2), (1, 2, 7)))
+    batch = fed(document((0, 1, 2), (1, 2, 7)))
     momentum = state.auxiliary
     state = ex.State(state.position, momentum, batch, None, state.step)
     step = jax.jit(jax.vmap(kernel.step, in_axes=(0, None)))
@@ -222,9 +141,10 @@ def test_a_large_friction_does_not_blow_up(key):
     gradient = TopicGradient(1.5, ALPHA, 1.0, sweeps=1, burn_in=0)
     kernel = topic_sampler("sgrhmc", gradient, 0.1, 10.0)
     state = kernel.init(key, jnp.full((1, 3), 50.0))
+    batch = fed(document())
     for number in range(20):
-        fed = ex.State(state.position, state.auxiliary, expand(document()), None, jnp.int32(number))
-        state, info = kernel.step(jax.random.fold_in(key, number), fed)
+        held = ex.State(state.position, state.auxiliary, batch, None, jnp.int32(number))
+        state, info = kernel.step(jax.random.fold_in(key, number), held)
     assert info.kinetic_temperature is not None and info.kinetic_temperature < 20
     assert np.all((np.asarray(state.position) > 20) & (np.asarray(state.position) < 80))
 
@@ -233,9 +153,9 @@ def test_the_middle_of_a_step_is_mirrored(key):
     flat = TopicGradient(1.0, ALPHA, 1e-6, sweeps=1, burn_in=0)
     kernel = topic_sampler("sgrhmc", flat, 0.1, 1e-6).kernel
     state = kernel.init(key, jnp.ones((1, 3)))
-    fed = ex.State(state.position, {"momentum": jnp.full((1, 3), -30.0)}, expand(document()), None,
-                   state.step)  # fmt: skip
-    after, _ = kernel.step(key, fed)
+    held = ex.State(state.position, {"momentum": jnp.full((1, 3), -30.0)}, fed(document()), None,
+                    state.step)  # fmt: skip
+    after, _ = kernel.step(key, held)
     # 1 + 0.05 (-30) = -0.5, so 0.5 with momentum +30; then 0.5 + 0.05 sqrt(0.5) 30.
     np.testing.assert_allclose(after.auxiliary["momentum"], 30.0, atol=0.1)
     np.testing.assert_allclose(after.position, 0.5 + 1.5 * 0.5**0.5, atol=0.02)
@@ -295,7 +215,7 @@ def test_training_refuses_what_it_cannot_use(key):
 def test_a_run_has_the_schedule_and_counts_its_documents(key):
     kernel = topic_kernel(Settings(step_size=0.1, offset=10.0, power=1.0, gibbs_sweeps=2), 100)
     state = kernel.init(key, jnp.ones((2, 3)))
-    state = ex.State(state.position, {}, expand(document(copies=7)), None, jnp.int32(10))
+    state = ex.State(state.position, {}, fed(document(copies=7)), None, jnp.int32(10))
     _, info = kernel.step(key, state)
     assert float(info.step_size) == pytest.approx(0.05)
     assert int(info.evaluations) == 7

@@ -1,43 +1,30 @@
-"""Runs on a stream of documents: judged snapshot by snapshot, kept in a folder, gone on with."""
+"""Runs on a stream of documents: judged snapshot by snapshot, and kept when they are finished."""
 
 import dataclasses
-import io
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from ergodax.data import archive
-from ergodax.errors import CheckpointError
-from ergodax.kernel import State
-from ergodax.learn.topics.corpus import Corpus
-from ergodax.learn.topics.evaluation import (
-    Averaged,
+import ergodax as ex
+from ergodax.learn.topics import (
     Completion,
+    Corpus,
     HeldBack,
     Topics,
+    counted,
     describe,
-    infer_proportions,
+    document_weights,
+    hold_back,
     perplexity,
-    split,
-    word_probabilities,
 )
-from ergodax.learn.topics.train import (
-    Division,
-    Settings,
-    Snapshot,
-    batches,
-    divide,
-    first_state,
-    train,
-    word_distributions,
-)
-from ergodax.persist import checkpoint, disk
+from experiments.topics.train import Division, Settings, Snapshot, batches, divide, train
 
 COHERENCE = 10_000  # documents in which the topics' words are counted
 
@@ -57,14 +44,24 @@ class Run:
     phi: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """What is kept of a run that has not ended, as of its last snapshot."""
+@dataclasses.dataclass
+class Averaged:
+    """Perplexity of the mean prediction of the later half of a run's snapshots.
 
-    rows: list[dict[str, Any]]  # a row for each snapshot
-    # the probabilities of the held-back words that are averaged, an array a snapshot
-    kept: list[np.ndarray]
-    state: State | None  # of the sampler; None before the first snapshot
+    The earlier half, on the way to the posterior, is forgotten as the run goes on.
+    """
+
+    counts: np.ndarray  # of each held-back word
+    # the probabilities of the snapshots that are averaged
+    kept: list[np.ndarray] = dataclasses.field(default_factory=list)
+    number: int = 0  # of all snapshots
+
+    def add(self, probabilities: Float[np.ndarray, " held"]) -> float:
+        """The perplexity with one more snapshot."""
+        self.number += 1
+        self.kept.append(probabilities.astype(np.float32))
+        self.kept = self.kept[-((self.number + 1) // 2) :]
+        return perplexity(np.stack(self.kept).astype(float), self.counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,62 +83,34 @@ class Store:
         """The finished run of that label if it was of the same settings, else None.
 
         Raises:
-            CheckpointError: the file is damaged, or of another corpus of the same size.
+            ex.CheckpointError: the file is damaged, or of another corpus of the same size.
         """
-        path = self._path(label, ".npz")
+        path = self._path(label)
         if path is None or not self.resume or not path.exists():
             return None
         try:
-            file = archive.read(path, ("of", "rows", "phi"))
-        except ValueError as error:
-            raise CheckpointError(f"{error} Or remove it, to make the run again.") from error
-        if not self._is_of(str(file["of"]), settings, path):
+            with np.load(path) as file:
+                found = {name: file[name] for name in ("of", "rows", "phi")}
+        except Exception as error:  # of a zip file, of an array, or of a name
+            raise ex.CheckpointError(
+                f"{path} cannot be read ({error}). Remove it, to make the run again."
+            ) from error
+        if not self._is_of(str(found["of"]), settings, path):
             return None
-        return Run(json.loads(str(file["rows"])), file["phi"])
+        return Run(json.loads(str(found["rows"])), found["phi"])
 
     def save(self, label: str, settings: Settings, run: Run) -> None:
-        """Keep a finished run; one of the same label is replaced, and its parts are removed."""
-        path = self._path(label, ".npz")
-        if path is None:
-            return
-        content = io.BytesIO()
-        np.savez(content, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
-        disk.write(path, content.getvalue())  # on the disk before its parts are removed
-        for part in path.parent.glob(f"{label}.part*"):
-            part.unlink()
-
-    def load_part(self, label: str, settings: Settings, like: State) -> Part | None:
-        """The interrupted run of that label if it was of the same settings, else None.
-
-        `like` is a state of the same shapes.
-
-        Raises:
-            CheckpointError: the file is damaged, or the run was of another corpus of the same size.
-        """
-        path = self._path(label, ".part")
-        if path is None or not self.resume:
-            return None
-        try:
-            facts, arrays = checkpoint.read(path)
-        except FileNotFoundError:
-            return None
-        if not self._is_of(facts["of"], settings, path):
-            return None
-        kept = [jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in arrays.items() if "'kept'" in n]
-        tree, facts = checkpoint.load(path, {"kept": kept, "state": like})
-        return Part(facts["rows"], [np.asarray(x) for x in tree["kept"]], tree["state"])
-
-    def save_part(self, label: str, settings: Settings, part: Part) -> None:
-        """Keep a run as far as it has come."""
-        path = self._path(label, ".part")
+        """Keep a finished run; one of the same label is replaced."""
+        path = self._path(label)
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        tree = {"kept": part.kept, "state": part.state}
-        checkpoint.save(path, tree, {"of": self._of(settings), "rows": part.rows})
+        beside = path.with_suffix(".new.npz")
+        np.savez(beside, of=self._of(settings), rows=json.dumps(run.rows), phi=run.phi)
+        os.replace(beside, path)
 
-    def _path(self, label: str, suffix: str) -> Path | None:
-        return None if self.folder is None else self.folder / "runs" / f"{label}{suffix}"
+    def _path(self, label: str) -> Path | None:
+        return None if self.folder is None else self.folder / "runs" / f"{label}.npz"
 
     def _of(self, settings: Settings) -> str:
         return json.dumps([dict(self.facts), dataclasses.asdict(settings)], sort_keys=True)
@@ -151,7 +120,7 @@ class Store:
         then, now = json.loads(stored), json.loads(self._of(settings))
         digests = [facts.pop("digest", None) for facts, _ in (then, now)]
         if then == now and digests[0] != digests[1]:
-            raise CheckpointError(
+            raise ex.CheckpointError(
                 f"{path} has a run of another corpus: it has as many documents and words, but "
                 "other words or other counts of them. Restore the corpus, choose another folder, "
                 "or begin anew with resume=False (--no-resume)."
@@ -169,7 +138,7 @@ class Bench:
         completion: of the test documents.
         documents: of a run.
         seed: of order, start and noise.
-        store: of finished and interrupted runs.
+        store: of finished runs.
         say: called with a line of progress.
         validation: of documents to choose settings by, if there are any.
     """
@@ -186,7 +155,7 @@ class Bench:
     def run(
         self, settings: Settings, repeat: int, label: str, learner: Learner | None = None
     ) -> Run:
-        """Run a method, go on with its interrupted run, or take the run from the store.
+        """Run a method, or take its run from the store.
 
         Args:
             settings: of the run.
@@ -198,9 +167,9 @@ class Bench:
 
         Raises:
             ValueError: the documents do not fill a batch.
-            DivergenceError: the sampler diverged.
-            CheckpointError: the file of the finished or the interrupted run is damaged, or the run
-                that is kept is of another corpus of the same size.
+            ex.DivergenceError: the sampler diverged.
+            CheckpointError: the file of the finished run is damaged, or of another corpus of the
+                same size.
         """
         stored = self.store.load(label, settings)
         if stored is not None:
@@ -212,58 +181,44 @@ class Bench:
             "num_documents": self.division.num_documents,
             "vocabulary_size": words,
         }
-        part = Part([], [], None)
         if learner is None:
             key = jax.random.fold_in(jax.random.key(self.seed), repeat)
-            like = first_state(settings, **sizes, key=key)
-            part = self.store.load_part(label, settings, like) or part
-            if part.state is not None:
-                self.say(f"{label}: goes on after {part.rows[-1]['documents']:,} documents")
-                # The stream is a function of its seed: what was seen is read again, passed over.
-                stream = itertools.islice(stream, int(part.state.step) * settings.batch_size, None)
             held = batches(stream, settings.batch_size)
-            snapshots = train(settings, held, **sizes, key=key, start=part.state)
+            snapshots = train(settings, held, **sizes, key=key)
         else:
             number = int(np.random.default_rng([self.seed, 3, repeat]).integers(2**31))
             snapshots = learner(settings, stream, **sizes, seed=number)
-        run = self._judge(label, settings, snapshots, part)
+        run = self._judge(label, settings, snapshots)
         self.store.save(label, settings, run)
         return run
 
-    def proportions(self, phi: np.ndarray, settings: Settings) -> np.ndarray:
-        """The topics of the test documents; the Gibbs sampling has the same key in all runs."""
-        return infer_proportions(
-            jax.random.fold_in(jax.random.key(self.seed), 2**31 - 1),
-            self.completion,
-            jnp.asarray(phi),
-            alpha=settings.alpha,
-            sweeps=settings.gibbs_sweeps,
-            burn_in=settings.gibbs_sweeps // 2,
-        )
+    def _key(self) -> Any:
+        """Of the Gibbs sampling of test documents, the same in all runs."""
+        return jax.random.fold_in(jax.random.key(self.seed), 2**31 - 1)
 
     def topics(self, phi: np.ndarray, settings: Settings) -> Topics:
         """The topics in words, by their shares in the test documents."""
-        shares = self.proportions(phi, settings).mean(axis=0)
-        documents = itertools.islice(self.corpus.read(), COHERENCE)
-        return describe(phi, shares, self.corpus.vocabulary, documents, min(10, phi.shape[1]))
+        alpha = np.full(len(phi), settings.alpha)
+        weights = document_weights(self._key(), self.completion.seen, phi[None], alpha)
+        words = self.corpus.vocabulary
+        bags = counted(itertools.islice(self.corpus.read(), COHERENCE), len(words))
+        return describe(phi, weights[0].mean(axis=0), words, bags, min(10, phi.shape[1]))
 
-    def _judge(
-        self, label: str, settings: Settings, snapshots: Iterator[Snapshot], part: Part
-    ) -> Run:
-        """Judge each snapshot, after those of an interrupted run, and keep the run so far."""
-        held, rows = self.completion, list(part.rows)
-        average = Averaged(held.counts, list(part.kept), len(rows))
-        phi = None if part.state is None else np.asarray(word_distributions(part.state.position))
-        before = rows[-1]["seconds"] if rows else 0.0
+    def _judge(self, label: str, settings: Settings, snapshots: Iterator[Snapshot]) -> Run:
+        """Judge each snapshot by the words that are held back, given the settings' alpha."""
+        held, rows, phi = self.completion, [], None
+        average, burn_in = Averaged(held.counts), settings.gibbs_sweeps // 2
         for snapshot in snapshots:
             phi = np.asarray(snapshot.phi)
-            proportions = self.proportions(phi, settings)
-            found = word_probabilities(proportions, phi, held.documents, held.words)
+            alpha = np.full(len(phi), settings.alpha)
+            found = held.probabilities(
+                self._key(), phi[None], alpha, burn_in=burn_in, sweeps=max(1, burn_in)
+            )[0]
             row = {
                 "documents": int(snapshot.documents),
                 "perplexity": average.add(found),
                 "alone": perplexity(found, held.counts),
-                "seconds": before + float(snapshot.seconds),
+                "seconds": float(snapshot.seconds),
                 "pace": float(snapshot.pace),
             }
             rows.append(row)
@@ -271,8 +226,6 @@ class Bench:
                 f"{label}: {snapshot.documents:,} documents, perplexity "
                 f"{row['perplexity']:.1f}, {row['seconds']:.1f} s"
             )
-            if snapshot.state is not None:
-                self.store.save_part(label, settings, Part(rows, average.kept, snapshot.state))
         if phi is None:
             raise ValueError(
                 f"documents={self.documents} do not fill a batch of {settings.batch_size}."
@@ -308,15 +261,15 @@ def open_bench(
     Raises:
         ValueError: the corpus has too few documents, or too short ones.
     """
-    division = divide(corpus, test, validation, seed)
+    division, words = divide(corpus, test, validation, seed), len(corpus.vocabulary)
     completion, *others = (
-        split(documents, np.random.default_rng([seed, 2]), held_back)
+        hold_back(counted(documents, words), np.random.default_rng([seed, 2]), held_back)
         for documents in (division.test, division.validation)
         if documents
     )
     facts = {
         "documents_in_corpus": corpus.num_documents,
-        "vocabulary": len(corpus.vocabulary),
+        "vocabulary": words,
         "test_documents": len(division.test),
         "held_back_tokens": int(completion.counts.sum()),
         "documents": documents,

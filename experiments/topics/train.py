@@ -17,12 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ergodax.errors import DivergenceError
-from ergodax.kernel import State
-from ergodax.learn.topics.corpus import Corpus, Document
-from ergodax.learn.topics.gibbs import Tokens, stack
-from ergodax.learn.topics.sampler import LEAST, SAMPLERS, Reflected, TopicGradient, topic_sampler
-from ergodax.schedule import Polynomial
+import ergodax as ex
+from ergodax.learn.topics import Corpus, Document
+from experiments.topics.samplers import (
+    LEAST,
+    SAMPLERS,
+    Batch,
+    Reflected,
+    TopicGradient,
+    stack,
+    topic_sampler,
+)
 
 BUFFER = 5_000  # documents among which the order is random
 
@@ -202,14 +207,12 @@ class Snapshot:
         seconds: spent on learning in this call, compilation included.
         pace: processor seconds, of all cores together, per 100 documents: the median of the blocks
             since the last snapshot, which neither compilations nor other programs move.
-        state: of the sampler, from which `train` can go on; None of a method that can't.
     """
 
     documents: int
     phi: Float[Array, "K W"]
     seconds: float
     pace: float
-    state: State | None = None
 
 
 def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
@@ -218,13 +221,13 @@ def topic_kernel(settings: Settings, num_documents: int) -> Reflected:
     gradient = TopicGradient(
         settings.beta, settings.alpha, num_documents, sweeps=sweeps, burn_in=sweeps // 2
     )
-    steps = Polynomial(settings.step_size, settings.offset, settings.power)
+    steps = ex.schedule.Polynomial(settings.step_size, settings.offset, settings.power)
     return topic_sampler(settings.sampler, gradient, steps, settings.friction)
 
 
 def first_state(
     settings: Settings, num_documents: int, vocabulary_size: int, key: PRNGKeyArray
-) -> State:
+) -> ex.State:
     """The state before the first batch: theta from Gamma(1, 1), the exponential law."""
     key_theta, key_init, _ = jax.random.split(key, 3)
     shape = (settings.num_topics, vocabulary_size)
@@ -244,14 +247,12 @@ def train(
     num_documents: int,
     vocabulary_size: int,
     key: PRNGKeyArray,
-    start: State | None = None,
     report: Callable[[int, float], Any] | None = None,
 ) -> Iterator[Snapshot]:
     """Draw topics from their posterior while documents stream by.
 
-    Memory does not depend on the length of the stream. A run that goes on from the state of a
-    snapshot, with the batches that come after its documents, equals the one that was not cut, bit
-    for bit: step t has its own key, and blocks begin anew after a snapshot.
+    Memory does not depend on the length of the stream. Step t has its own key, wherever blocks
+    begin.
 
     Args:
         settings: of the run.
@@ -259,7 +260,6 @@ def train(
         num_documents: D, documents in the corpus, by which a batch's gradient is scaled.
         vocabulary_size: W.
         key: of everything random here; not of the order of the documents.
-        start: the state of a snapshot to go on from; None begins with `first_state`.
         report: called with the documents seen and the seconds after each block.
 
     Returns:
@@ -267,11 +267,11 @@ def train(
 
     Raises:
         ValueError: a batch of another size.
-        DivergenceError: theta is no longer finite.
+        ex.DivergenceError: theta is no longer finite.
     """
     kernel, key_run = topic_kernel(settings, num_documents), jax.random.split(key, 3)[2]
-    state = first_state(settings, num_documents, vocabulary_size, key) if start is None else start
-    seen = given = int(state.step) * settings.batch_size
+    state = first_state(settings, num_documents, vocabulary_size, key)
+    seen = given = 0
     seconds, paces = 0.0, []
     while block := list(itertools.islice(batches, _until_snapshot(settings, seen - given))):
         if (sizes := {len(batch) for batch in block}) != {settings.batch_size}:
@@ -280,9 +280,9 @@ def train(
                 f"{sorted(sizes)}."
             )
         before, began, worked = state, time.perf_counter(), time.process_time()
-        state, finite = _advance(kernel, key_run, state, stack(block))
+        state, finite = _advance(kernel, key_run, state, stack(block, vocabulary_size))
         if not bool(finite):
-            raise DivergenceError(
+            raise ex.DivergenceError(
                 f"theta is no longer finite in the block after {seen} documents. Try a step_size "
                 f"below {settings.step_size}, or the sampler sgrld.",
                 step=seen // settings.batch_size,
@@ -304,12 +304,12 @@ def train(
 
 @eqx.filter_jit
 def _advance(
-    kernel: Reflected, key: PRNGKeyArray, state: State, blocks: Tokens
-) -> tuple[State, Bool[Array, ""]]:
+    kernel: Reflected, key: PRNGKeyArray, state: ex.State, blocks: Batch
+) -> tuple[ex.State, Bool[Array, ""]]:
     """One step for each batch; step t has the key fold_in(key, t), wherever blocks begin."""
 
-    def step(state: State, tokens: Tokens) -> tuple[State, Bool[Array, ""]]:
-        fed = dataclasses.replace(state, gradient=tokens)
+    def step(state: ex.State, batch: Batch) -> tuple[ex.State, Bool[Array, ""]]:
+        fed = dataclasses.replace(state, gradient=batch)
         state, info = kernel.step(jax.random.fold_in(key, state.step), fed)
         return dataclasses.replace(state, gradient=None), info.finite
 
@@ -323,6 +323,6 @@ def _until_snapshot(settings: Settings, documents: int) -> int:
     return max(1, min(settings.block, left))
 
 
-def _snapshot(state: State, documents: int, seconds: float, paces: list[float]) -> Snapshot:
+def _snapshot(state: ex.State, documents: int, seconds: float, paces: list[float]) -> Snapshot:
     phi = word_distributions(state.position)
-    return Snapshot(documents, phi, seconds, statistics.median(paces), state)
+    return Snapshot(documents, phi, seconds, statistics.median(paces))

@@ -1,31 +1,31 @@
 """Samplers of topics: the gradient from a batch of documents, and steps reflected at zero."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ergodax.gradient.base import Estimate, GradientEstimator
-from ergodax.integrator.splitting import splitting
-from ergodax.integrator.stepper import Moved, Stepper
-from ergodax.kernel import Info, Kernel, State
-from ergodax.learn.topics.corpus import Document
-from ergodax.learn.topics.gibbs import Tokens, expand, expected_counts
-from ergodax.recipe.metric import Metric
-from ergodax.recipe.operators import Diagonal
-from ergodax.sampler import sgld, sgrld
-from ergodax.schedule import Schedule, as_schedule
-from ergodax.target.base import AbstractTarget
+import ergodax as ex
+from ergodax.learn.topics import (
+    Document,
+    Tokens,
+    add_words,
+    counted,
+    lay_out,
+    nothing_assigned,
+    sweep,
+)
 
 SAMPLERS = ("sgrld", "sgrhmc", "sgld", "sghmc")
 LEAST = 1e-10  # theta is kept at or above it, so that n / theta stays finite in single precision
 
 
-class TopicPrior(AbstractTarget):
+class TopicPrior(ex.targets.AbstractTarget):
     """The prior of the topics: independent theta_kw ~ Gamma(beta, 1), theta > 0.
 
     The word probabilities phi_kw = theta_kw / sum_w theta_kw are then Dirichlet(beta).
@@ -43,14 +43,29 @@ class TopicPrior(AbstractTarget):
         return 1.0 - (self.beta.astype(position.dtype) - 1.0) / position
 
 
-class TopicGradient(GradientEstimator):
+class Batch(eqx.Module):
+    """Documents that a gradient is estimated from."""
+
+    tokens: Tokens
+    size: Int[Array, "*batches"]  # documents
+
+
+def stack(batches: Sequence[Sequence[Document]], num_words: int) -> Batch:
+    """Batches of equally many documents, along a leading axis."""
+    sizes = [len(batch) for batch in batches]
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    bags = counted([document for batch in batches for document in batch], num_words)
+    return Batch(lay_out(bags, parts)[0], jnp.asarray(sizes, jnp.int32))
+
+
+class TopicGradient(ex.GradientEstimator):
     """The gradient of U from the batch of documents that its state holds.
 
     With S the batch, D the number of documents and n the topic counts of a document's tokens,
         dU/dtheta_kw = 1 - (beta - 1) / theta_kw
                        - (D / |S|) sum over d in S of E[n_dkw / theta_kw - n_dk / theta_k.],
     where the expectation given words and theta comes from collapsed Gibbs sampling
-    (`expected_counts`). That it is of finite length is a bias, which no covariance accounts for.
+    (`learn.topics.sweep`). That it is of finite length is a bias, which no covariance accounts for.
 
     An estimate costs |S| evaluations. It makes none of the potential.
 
@@ -81,6 +96,8 @@ class TopicGradient(GradientEstimator):
         for name, value in (("beta", beta), ("alpha", alpha), ("num_documents", num_documents)):
             if not value > 0:
                 raise ValueError(f"{name} must be positive, not {value}.")
+        if not 0 <= burn_in < sweeps:
+            raise ValueError(f"burn_in must lie in [0, {sweeps}), not {burn_in}.")
         # Narrower than in the base, which is sound since modules are frozen.
         self.target = TopicPrior(float(beta))  # pyright: ignore[reportIncompatibleVariableOverride]
         self.alpha = jnp.asarray(float(alpha))
@@ -88,38 +105,45 @@ class TopicGradient(GradientEstimator):
         self.sweeps, self.burn_in = sweeps, burn_in
 
     def init(self, key: PRNGKeyArray, position: Float[Array, "K W"]) -> None:
-        """No batch yet: see `feed`."""
+        """No batch yet: see `stack`."""
         self.target.check(position)
 
-    def feed(self, state: Tokens | None, batch: Sequence[Document] | Tokens) -> Tokens:
-        """The state with the next batch, which every estimate uses until another is fed."""
-        return batch if isinstance(batch, Tokens) else expand(batch)
-
     def estimate(
-        self, key: PRNGKeyArray, state: Tokens | None, position: Float[Array, "K W"]
-    ) -> tuple[Estimate, Tokens]:
+        self, key: PRNGKeyArray, state: Batch | None, position: Float[Array, "K W"]
+    ) -> tuple[ex.Estimate, Batch]:
         """The gradient at theta.
 
         Raises:
             ValueError: no batch has been fed.
         """
         if state is None:
-            raise ValueError(
-                "there is no batch yet; feed one: state = gradient.feed(state, batch)."
-            )
-        n = state.places.shape[0]
+            raise ValueError("there is no batch yet; put one into the state's `gradient`.")
         mass = jnp.sum(position, axis=1, keepdims=True)
-        counts = expected_counts(
-            key, state, position / mass, self.alpha, self.sweeps, self.burn_in
-        )[1]
+        counts = self._expected_counts(key, state.tokens, position / mass)
         score = counts / position - jnp.sum(counts, axis=1, keepdims=True) / mass
-        scale = (self.num_documents / n).astype(position.dtype)
+        scale = (self.num_documents / state.size.astype(jnp.float32)).astype(position.dtype)
         gradient = self.target.gradient(position) - scale * score
         nothing = jnp.asarray(jnp.nan, position.dtype)
-        return Estimate(gradient, nothing, evaluations=jnp.int32(n)), state
+        return ex.Estimate(gradient, nothing, evaluations=state.size), state
+
+    def _expected_counts(
+        self, key: PRNGKeyArray, tokens: Tokens, phi: Float[Array, "K W"]
+    ) -> Float[Array, "K W"]:
+        """E[n_kw | words, phi], the mean over the sweeps after the burn-in."""
+        alpha = jnp.full(phi.shape[0], self.alpha, phi.dtype)
+
+        def one(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            assigned, sums = carry
+            assigned, _ = sweep(jax.random.fold_in(key, i), tokens, assigned, phi, alpha)
+            kept = (i >= self.burn_in).astype(phi.dtype)
+            return assigned, add_words(sums, tokens, assigned, kept)
+
+        carry = nothing_assigned(tokens, phi.shape[0]), jnp.zeros_like(phi)
+        _, sums = jax.lax.fori_loop(0, self.sweeps, one, carry)
+        return sums / (self.sweeps - self.burn_in)
 
 
-class Reflected(Kernel):
+class Reflected(ex.Kernel):
     """A kernel whose positions are mirrored at zero, coordinate by coordinate.
 
     Where a step ends at x < 0 the next begins at |x|, and the momentum of that coordinate, if the
@@ -130,17 +154,17 @@ class Reflected(Kernel):
     beta < 1. A position below the floor max(1e-10, c h^p) is raised to it, with h the step's.
     """
 
-    kernel: Kernel  # positions of any tree; their momenta, if any, like them
+    kernel: ex.Kernel  # positions of any tree; their momenta, if any, like them
     coefficient: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)  # c >= 0
     power: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=1.0)  # p
     # change the sign of the momentum; without it the law is wrong
     flip: bool = eqx.field(static=True, default=True)
 
-    def init(self, key: PRNGKeyArray, position: PyTree) -> State:
+    def init(self, key: PRNGKeyArray, position: PyTree) -> ex.State:
         """As the kernel does."""
         return self.kernel.init(key, position)
 
-    def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+    def step(self, key: PRNGKeyArray, state: ex.State) -> tuple[ex.State, ex.Info]:
         """The kernel's step, then the reflection."""
         state, info = self.kernel.step(key, state)
         floor = jnp.maximum(LEAST, self.coefficient * info.step_size**self.power)
@@ -156,7 +180,7 @@ class Reflected(Kernel):
         return dataclasses.replace(state, position=position, auxiliary=auxiliary), info
 
 
-class PositiveSGRHMC(Stepper):
+class PositiveSGRHMC(ex.Kernel):
     """Riemannian Hamiltonian Monte Carlo of theta > 0, split as BAOA.
 
     State: theta, momentum r. H = U + r^T r / 2, D = diag(0, gamma theta),
@@ -179,34 +203,41 @@ class PositiveSGRHMC(Stepper):
         Leimkuhler and Matthews, Molecular Dynamics, 2015, chapter 7, for the splitting.
     """
 
-    friction: Schedule  # gamma
+    gradient: ex.GradientEstimator
+    step_size: Callable[[Any], Any]  # h, a schedule
+    friction: Callable[[Any], Any]  # gamma, a schedule
 
-    def begin(self, key: PRNGKeyArray, position: Array) -> tuple[dict[str, Array], PRNGKeyArray]:
+    def init(self, key: PRNGKeyArray, position: Array) -> ex.State:
         """Draw r ~ N(0, I)."""
         key_momentum, key_gradient = jax.random.split(key)
         momentum = jax.random.normal(key_momentum, position.shape, position.dtype)
-        return {"momentum": momentum}, key_gradient
+        gradient = self.gradient.init(key_gradient, position)
+        return ex.State(position, {"momentum": momentum}, gradient, None, jnp.int32(0))
 
-    def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
+    def step(self, key: PRNGKeyArray, state: ex.State) -> tuple[ex.State, ex.Info]:
         """B, A, O, A."""
         key_gradient, key_noise = jax.random.split(key)
         theta, r = state.position, state.auxiliary["momentum"]
         estimate, gradient = self.gradient.estimate(key_gradient, state.gradient, theta)
-        h = h.astype(theta.dtype)
+        h = jnp.asarray(self.step_size(state.step)).astype(theta.dtype)
         root = jnp.sqrt(theta)
         r = r - h * (root * estimate.gradient - 0.5 / root)
         theta = theta + 0.5 * h * root * r
         theta, r = jnp.abs(theta), jnp.where(theta < 0, -r, r)
-        loss = h * self.friction(state.step).astype(theta.dtype) * theta
+        loss = h * jnp.asarray(self.friction(state.step)).astype(theta.dtype) * theta
         noise = jax.random.normal(key_noise, r.shape, r.dtype)
         r = jnp.exp(-loss) * r + jnp.sqrt(-jnp.expm1(-2.0 * loss)) * noise
         theta = theta + 0.5 * h * jnp.sqrt(theta) * r
-        told = {"kinetic_temperature": jnp.mean(r**2)}
-        return Moved(theta, {"momentum": r}, estimate, gradient, told)
+        norm = jnp.sqrt(jnp.sum(estimate.gradient**2))
+        info = ex.Info(
+            h, estimate.potential, norm, jnp.all(jnp.isfinite(theta)), estimate.evaluations,
+            kinetic_temperature=jnp.mean(r**2),
+        )  # fmt: skip
+        return ex.State(theta, {"momentum": r}, gradient, None, state.step + 1), info
 
 
 def topic_sampler(
-    name: str, gradient: GradientEstimator, step_size: Any, friction: Any = 1.0
+    name: str, gradient: ex.GradientEstimator, step_size: Any, friction: Any = 1.0
 ) -> Reflected:
     """A sampler of theta > 0.
 
@@ -244,21 +275,26 @@ def topic_sampler(
     """
     match name:
         case "sgrld":
-            metric = Metric(_diagonal, divergence=_ones)  # that of Patterson and Teh
-            return Reflected(sgrld(gradient, step_size, metric))
+            metric = ex.Metric(_diagonal, divergence=_ones)  # that of Patterson and Teh
+            return Reflected(ex.sgrld(gradient, step_size, metric))
         case "sgrhmc":
-            rate, one = as_schedule(friction, "friction"), as_schedule(1.0, "temperature")
-            return Reflected(PositiveSGRHMC(gradient, step_size, one, rate), 0.25, 2.0)
+            h, rate = (schedule(x) for x in (step_size, friction))
+            return Reflected(PositiveSGRHMC(gradient, h, rate), 0.25, 2.0)
         case "sgld":
-            return Reflected(sgld(gradient, step_size), 0.5**0.5, 0.5)
+            return Reflected(ex.sgld(gradient, step_size), 0.5**0.5, 0.5)
         case "sghmc":
-            return Reflected(splitting("BAOA", gradient, step_size, friction), 1.0, 1.0)
+            return Reflected(ex.splitting("BAOA", gradient, step_size, friction), 1.0, 1.0)
         case _:
             raise ValueError(f"sampler must be one of {SAMPLERS}, not {name!r}.")
 
 
-def _diagonal(theta: PyTree) -> Diagonal:
-    return Diagonal(theta)  # as an array of two axes it would be taken for a matrix
+def schedule(value: Any) -> Any:
+    """A schedule, a number being a constant one."""
+    return value if callable(value) else ex.schedule.Constant(value)
+
+
+def _diagonal(theta: PyTree) -> ex.Diagonal:
+    return ex.Diagonal(theta)  # as an array of two axes it would be taken for a matrix
 
 
 def _ones(theta: PyTree) -> PyTree:
