@@ -15,6 +15,7 @@ BENCHMARKS = {
     "strangers": ("strangers.command", "infer on posteriors of all kinds: is the verdict right?"),
     "numpyro": ("numpyro.command", "models as NumPyro's examples have them: NUTS's answer?"),
     "tables": ("tables", "networks on tables, beside a deep ensemble: RMSE, density, seconds"),
+    "topics": ("topics", "topics with nothing set, beside scikit-learn, gensim and tomotopy"),
     "groups": ("groups.command", "models with groups by infer: verdict, seconds, the truth"),
     "local": ("local.command", "learning coefficients with nothing set: right, and covered?"),
     "kills": ("kills.command", "what a run survives: kills, full disks, damage, power cuts"),

@@ -48,7 +48,8 @@ class OfRoundedCounts(learn.LatentDirichletAllocation):
         except ValueError as error:
             if "whole numbers" not in str(error):
                 raise
-            whole = csr_array(X).ceil() if issparse(X) else np.ceil(np.asarray(X, float))
+            sparse: Any = csr_array(X) if issparse(X) else None
+            whole = np.ceil(np.asarray(X, float)) if sparse is None else sparse.ceil()
             return super()._counts(whole, reset=reset)
 
 

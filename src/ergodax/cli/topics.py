@@ -185,7 +185,7 @@ class _Found:
         self.trace = pd.DataFrame(model.trace_, columns=["passes", "log likelihood"])
         self.topics = describe(mean, shares, opened.vocabulary, sample, min(10, mean.shape[1]))
         self.verdict = model.verdict_
-        self.facts = {
+        self.facts: dict[str, Any] = {
             "documents": opened.num_documents,
             "vocabulary": len(opened.vocabulary),
             "test_documents": tested.shape[0],
@@ -204,7 +204,7 @@ class _Found:
     @property
     def reading(self) -> list[str]:
         """What was found, a sentence each."""
-        facts = self.facts
+        facts: dict[str, Any] = self.facts
         part = {"tenth": "Every 10th", "half": "Every 2nd"}[facts["held_back"]]
         return [
             self.verdict,

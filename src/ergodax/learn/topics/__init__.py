@@ -20,7 +20,7 @@ from ergodax.learn.topics.evaluation import (
     top_words,
 )
 from ergodax.learn.topics.gibbs import add_words, document_weights, nothing_assigned, sweep
-from ergodax.learn.topics.layout import Tokens, lay_out
+from ergodax.learn.topics.layout import Tokens, lay_out, shape_of
 
 __all__ = [
     "Completion",
@@ -42,6 +42,7 @@ __all__ = [
     "npmi",
     "open_corpus",
     "perplexity",
+    "shape_of",
     "sweep",
     "top_words",
 ]

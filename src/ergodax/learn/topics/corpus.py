@@ -173,7 +173,7 @@ class Corpus:
 
     def matrix(self) -> csr_array:
         """All documents at once."""
-        return vstack(list(self.chunks()), format="csr")
+        return csr_array(vstack(list(self.chunks()), format="csr"))
 
 
 def counted(documents: Iterable[Document], num_words: int) -> csr_array:

@@ -210,14 +210,12 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             ValueError: not a name for each column.
         """
         check_is_fitted(self)
-        names = feature_names
+        columns, names = self.components_.shape[1], feature_names
         if names is None:
-            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+            names = getattr(self, "feature_names_in_", np.arange(columns))
         names = [str(name) for name in names]
-        if len(names) != self.n_features_in_:
-            raise ValueError(
-                f"feature_names has {len(names)} names, X {self.n_features_in_} columns."
-            )
+        if len(names) != columns:
+            raise ValueError(f"feature_names has {len(names)} names, but X {columns} columns.")
         mean, shares = self.draws_.mean(axis=0), self.components_.sum(axis=1)
         best = top_words(mean, min(whole_number("top", top), len(names)))
         words = [

@@ -62,7 +62,11 @@ def lay_out(
 
 
 def shape_of(bags: csr_array) -> tuple[int, int]:
-    """How many documents and words; SciPy's own types leave it open."""
+    """How many documents and words; SciPy's own types leave it open.
+
+    Args:
+        bags: counts of words, shape (documents, words).
+    """
     shape: Any = bags.shape
     return shape
 
