@@ -14,7 +14,7 @@ from ergodax.learn.topics.kernel import TopicGibbs
 
 COUNTS = np.array([[2, 1, 0], [0, 1, 2]])
 ALPHA, BETA = np.array([0.3, 2.0]), 0.7
-CHAINS, STEPS, BURN_IN = 300, 300, 40
+CHAINS, STEPS, BURN_IN = 300, 200, 40
 SIGMAS = 5.5  # two-sided 4e-8, and less than 40 comparisons
 
 

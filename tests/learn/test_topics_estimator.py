@@ -79,6 +79,7 @@ def test_perplexity_is_nearly_that_of_the_true_topics(fitted):
     assert truth.perplexity(new) == pytest.approx(WORDS, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_topics_whatever_the_form_of_the_counts():
     counts = simulated(60)[0]
     quick = LatentDirichletAllocation(2, random_state=3, max_iter=8)
@@ -102,6 +103,7 @@ def test_the_same_seed_gives_the_same_topics_whatever_the_form_of_the_counts():
         models[0].summary(["a", "b"])
 
 
+@pytest.mark.slow
 def test_texts_by_a_pipeline():
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -205,6 +207,35 @@ def test_the_fitted_priors_are_the_maxima():
 def test_what_cannot_be_fitted_is_named(change, data, message):
     with pytest.raises(ValueError, match=message):
         LatentDirichletAllocation(2).set_params(**change).fit(np.array(data))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topics", "counts"),
+    [
+        (1, simulated(40)[0]),
+        (3, simulated(1)[0]),
+        (2, np.full((9, 1), 3)),
+        (1, np.array([[1]])),
+        (4, np.vstack([np.full((1, 30), 40), np.eye(30, dtype=int)])),
+    ],
+)
+def test_shapes_that_are_hardly_a_corpus(topics, counts):
+    model = LatentDirichletAllocation(topics, random_state=0, max_iter=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        weights = model.fit_transform(counts)
+    assert weights.shape == (len(counts), topics) and np.isfinite(model.components_).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(model.draws_.sum(axis=2), 1.0, rtol=1e-4)
+
+
+def test_the_time_is_kept():
+    counts = simulated(2_000)[0]
+    model = LatentDirichletAllocation(TOPICS, random_state=0, max_seconds=1e-3)
+    with pytest.warns(NotConvergedWarning, match="too few"):
+        model.fit(counts)
+    assert model.n_iter_ < 40 and len(model.draws_) == 1
 
 
 def test_odd_documents():

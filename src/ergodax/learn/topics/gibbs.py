@@ -56,6 +56,9 @@ def sweep(
         The topic of each token after, and n_dk, how many tokens of each document are of topic k.
     """
     num_topics = phi.shape[0]
+    if num_topics == 1:
+        assigned = jnp.where(tokens.words >= 0, 0, 1).astype(assigned.dtype)
+        return assigned, count_topics(tokens, assigned, 1, phi.dtype)
     of_words = jnp.maximum(phi.T, TINY)
     uniform = jax.random.uniform(key, assigned.shape, phi.dtype)
     counts = count_topics(tokens, assigned, num_topics, phi.dtype)

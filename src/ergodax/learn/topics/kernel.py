@@ -5,7 +5,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ergodax.kernel import Info, Kernel, State
 from ergodax.learn.topics.gibbs import add_words, nothing_assigned, sweep
@@ -39,7 +39,7 @@ class TopicGibbs(Kernel):
     alpha: Float[Array, " K"] = eqx.field(converter=jnp.asarray)  # of the documents' weights
     beta: Float[Array, ""] = eqx.field(converter=jnp.asarray)  # of the topics' words
     draw_every: int = eqx.field(static=True, default=1)
-    searching: bool = eqx.field(static=True, default=False)
+    searching: Bool[Array, ""] = eqx.field(converter=jnp.asarray, default=False)
 
     def init(self, key: PRNGKeyArray, position: Float[Array, "K W"]) -> State:
         """No token has a topic yet."""
@@ -58,11 +58,16 @@ class TopicGibbs(Kernel):
         counts = add_words(state.auxiliary["counts"], block, before, -1.0)
         counts = add_words(counts, block, after)
         pseudo = counts + self.beta.astype(phi.dtype)
-        if self.searching:
-            phi = pseudo / jnp.sum(pseudo, axis=1, keepdims=True)
-        else:
-            due = (state.step + 1) % self.draw_every == 0
-            phi = jax.lax.cond(due, lambda: dirichlet(key_phi, pseudo), lambda: phi)
+        due = (state.step + 1) % self.draw_every == 0
+        way = jnp.where(self.searching, 0, 2 - due.astype(jnp.int32))
+        phi = jax.lax.switch(
+            way,
+            (
+                lambda: pseudo / jnp.sum(pseudo, axis=1, keepdims=True),
+                lambda: dirichlet(key_phi, pseudo),
+                lambda: phi,
+            ),
+        )
         assigned = state.auxiliary["assigned"].at[number].set(after)
         auxiliary = {"assigned": assigned, "counts": counts}
         new = dataclasses.replace(state, position=phi, auxiliary=auxiliary, step=state.step + 1)

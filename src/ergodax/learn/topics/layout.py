@@ -41,7 +41,8 @@ def lay_out(
     given = [np.arange(count)] if blocks is None else blocks
     lengths = np.asarray(bags.sum(axis=1)).ravel().astype(np.int64)
     longest_first = [block[np.argsort(-lengths[block], kind="stable")] for block in given]
-    groups = max(-(-len(block) // LANES) for block in given)
+    # XLA aborts for some loops over a single group, which are no loops.
+    groups = max(2, *(-(-len(block) // LANES) for block in given))
     starts = np.zeros((len(given), groups + 1), np.int32)
     for row, block in zip(starts, longest_first, strict=True):
         heights = lengths[block[::LANES]]

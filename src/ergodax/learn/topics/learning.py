@@ -144,7 +144,7 @@ class Learning:
             found.settled = found.gain < plan.tolerance
             enough = found.passes + self.round > plan.max_passes * 2 // 3
             if found.settled or enough or self._late():
-                found.burnt = found.passes
+                found.burnt = max(1, found.passes)
         wanted = max(LEAST_DRAWS, min(self.num_draws, plan.max_passes - found.burnt))
         every = max(1, found.burnt // (2 * wanted))
         while len(found.draws) < wanted and not (found.draws and self._late()):
@@ -183,12 +183,15 @@ class Learning:
     def _draw(self, number: int, every: int) -> None:
         """Draws of phi, one in `every` passes."""
         drawn = self._sample(number * every, every, searching=False)
+        if not len(drawn):  # the time was up before the first
+            drawn = np.asarray(self.learned.state.position)[None]
         self.learned.draws += list(drawn)
         self._judge(self._tables())
 
     def _sample(self, passes: int, every: int, searching: bool) -> Float[np.ndarray, "draws K W"]:
         """Run the kernel from where it is; phi after each `every` passes."""
         found, began = self.learned, time.perf_counter()
+        before, limit = found.passes, self.plan.max_seconds
         run = sample(
             self._kernel(searching),
             state=jax.tree.map(lambda x: x[None], found.state),
@@ -196,10 +199,11 @@ class Learning:
             thin=every * self.num_blocks,
             key=jax.random.fold_in(self.key, len(found.trace) + 1),
             progress=False,
+            max_seconds=None if limit is None else max(0.0, limit - (began - self.began)),
         )
         found.state = jax.tree.map(lambda x: x[0], run.final_state)
-        found.passes += passes
-        self.report(found.passes, passes / max(time.perf_counter() - began, 1e-9))
+        found.passes = int(found.state.step) // self.num_blocks
+        self.report(found.passes, (found.passes - before) / (time.perf_counter() - began))
         return np.asarray(run.position)[0]
 
     def _tables(self) -> hyperparameters.Tables:
