@@ -5,7 +5,8 @@ from the copy. The checks of shapes in signatures are off, which saves a third o
 let a mutant survive that they would have noticed, never the reverse.
 
 A few tests that come to the mutant's line run first: those that killed others of its file, then the
-quickest. Where these pass, all the tests of every file of which one test comes to the line.
+quickest. Where these pass, all the tests of every file of which one test comes to the line, and
+then tests of any other file that come to it, the quickest first.
 """
 
 import contextlib
@@ -23,6 +24,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.mutants.lines import Book, Recorder
 from benchmarks.mutants.mutant import ROOT, Mutant
 from benchmarks.mutants.places import arguments, files
@@ -31,6 +34,7 @@ SLOWER = 4  # times as long as without a mutant, and half a minute: a loop witho
 LONGEST = 600  # CPU seconds of a file of tests with nothing changed
 FIRST = 12  # tests that run first, at most,
 FEW_SECONDS = 10.0  # and for how long
+MANY_SECONDS = 20.0  # of the tests of other files, which run last
 # Not BlackJAX: its import starts the threads of JAX, and a fork has none of them.
 LIBRARIES = (
     *("numpy", "scipy.stats", "scipy.optimize", "scipy.linalg", "scipy.integrate", "pandas", "jax"),
@@ -39,6 +43,7 @@ LIBRARIES = (
 )
 
 
+NONE = 5  # status of pytest where all tests of a file are slow
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins are libraries too
 
 
@@ -134,6 +139,8 @@ def tested(
     log = source.parent / "log.txt"
     status, seconds = _call(source, options, log, limit, plugins)
     text = log.read_text(encoding="utf-8", errors="replace")
+    if status == NONE and plugins is not list:
+        return Outcome("survived", "", seconds)
     if status > 2:  # 1: a test has failed; 2: the package can't be imported
         raise RuntimeError(f"pytest {' '.join(options)} ended with {status}:\n{text[-2000:]}")
     if status < 0 and seconds > limit - 5:
@@ -202,3 +209,11 @@ def calls(
     whole = tuple(test for test in tests if near[test] or not seconds)
     for options in arguments(whole):
         yield options, sum(book.seconds(test) for test in whole)
+    far: dict[str, float] = {}
+    for test in book.kept.keys() - set(tests):
+        far |= book.covering(test, file, line)
+    ranked = sorted(far, key=lambda name: (far[name], name))
+    together = np.cumsum([far[name] for name in ranked])
+    last = ranked[: int(np.searchsorted(together, MANY_SECONDS))]
+    if last:
+        yield last, float(together[len(last) - 1])

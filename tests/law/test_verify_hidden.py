@@ -7,6 +7,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.recipe import dynamics
+from ergodax.verify.differences import Probe
 from ergodax.verify.equation import Equation, glancing, lookout
 
 TURN = np.array([[0.0, 0.7], [-0.7, 0.0]])
@@ -163,3 +164,17 @@ def test_what_is_hidden_in_ten_dimensions(hides):
     report = ex.verify.recipe(recipe, ex.targets.gaussian(np.zeros(10), np.ones(10)))
     assert report.invariant and report.ok is not hides
     assert [each.part for each in report.hidden] == (["D"] if hides else [])
+
+
+def test_a_position_that_does_not_vary():
+    """Of given points that share a coordinate nothing is divided by its spread of 0."""
+    points = np.stack([np.linspace(-1.0, 1.0, 9), np.zeros(9)], axis=1)
+    report = ex.verify.recipe(dynamics.underdamped(), PLANE, points)
+    assert report.ok and report.auxiliary == "follows exp(-energy) (false alarm 1e-06)"
+
+
+@pytest.mark.parametrize("d, columns", [(3, 3), (8, 8), (10, 8)])
+def test_few_columns_are_followed_in_many_dimensions(d, columns):
+    probe = Probe(lambda at, along: None, np.zeros((4, d)))  # pyright: ignore[reportArgumentType]
+    assert probe.columns.shape == (d, columns)
+    assert probe.which.tolist() == [0] + d * columns * [1] + d * columns * [2] + d * [3]

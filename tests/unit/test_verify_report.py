@@ -169,3 +169,8 @@ def test_a_limit_is_suspicious_before_it_is_wrong():
     assert scores[0] < low and scores[-1] > high
     assert [report.right_limit for report in reports] == list(scores <= high)
     assert [report.suspicious for report in reports] == list((low < scores) & (scores <= high))
+
+
+def test_the_verdict_of_a_kernel():
+    assert of_kernel(0.0).verdict.startswith("Right limit: an error of ")
+    assert of_kernel(0.5).verdict.startswith("Wrong limit: as h -> 0 the mean of x is off by 0.5 ")
