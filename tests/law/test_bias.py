@@ -165,3 +165,6 @@ def test_the_report_prints():
 def test_few_draws_that_were_asked_for_are_no_timeout():
     report = measured(num_steps=20, burn_in=0, max_seconds=1e3)
     assert report.samples.num_draws == 20
+    # Of first order the coarser run is off by twice as much, and by their difference more.
+    table = report.table
+    np.testing.assert_allclose(table["bias_coarse"], 2.0 * table["bias"], rtol=1e-6)

@@ -437,3 +437,16 @@ def test_an_estimate_with_scores_is_the_estimate(replace, x64):
 
 def replace_rows(replace):
     return ex.data.WithReplacement() if replace else ex.data.WithoutReplacement()
+
+
+@pytest.mark.parametrize("rows, more", [("batch", 0), ("all", N)])
+def test_scores_of_the_batch_cost_nothing_more(rows, more, x64):
+    """And those of all rows a pass over the data, in chains where they are due alone."""
+    point, key = jnp.array(POINT), jax.random.key(0)
+    gradient = ex.Minibatch(linear(), SIZE)
+    estimator = ScoreCovariance(gradient, "dense", rows=rows, refresh=2)
+    first = estimator.init(key, point)
+    _, second = estimator.estimate(key, first, point)
+    both = jax.tree.map(lambda a, b: jnp.stack([a, b]), first, second)
+    found = jax.vmap(lambda state: estimator.estimate(key, state, point)[0].evaluations)(both)
+    assert found.tolist() == [SIZE + more, SIZE]
