@@ -1,17 +1,20 @@
 """Do the tests notice when a line of the package says something else?
 
 Each mutant of benchmarks/mutants/mutants.jsonl is applied to a copy of src, and the fast tests that
-are named for its file in places.py are run until one fails. Begin with `--baseline`: every test has
-to pass where nothing is changed. A run that is stopped goes on where it was.
+are named for its file in places.py are run until one fails, those first that come to its line. So
+they run once with nothing changed, where every one has to pass; `--baseline` does this, and nothing
+else, anew. A run that is stopped goes on where it was.
 """
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.mutants import mutant, run
-from benchmarks.mutants.places import MODULES, files
+from benchmarks.mutants.lines import Book
+from benchmarks.mutants.places import MODULES, files, others
 from benchmarks.report import Table
 
 GOAL = 0.95
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", metavar="MODULE", help="or a file's name")
     parser.add_argument("--first", type=int, metavar="N", help="of each module, at most so many")
     parser.add_argument("--again", action="store_true", help="those that survived, once more")
-    parser.add_argument("--baseline", action="store_true", help="the tests, with nothing changed")
+    parser.add_argument("--baseline", action="store_true", help="only the tests, nothing changed")
     parser.add_argument("--table", action="store_true", help="print what is known, run nothing")
     parser.add_argument(
         "--generate", type=int, metavar="N", help="add N of each module, drop stale"
@@ -75,10 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given.table:
         results.parent.mkdir(parents=True, exist_ok=True)
         run.prepare(results.parent / "cache")
+        book = Book(results.with_suffix(".lines.json"))
         with run.copied() as source:
+            _record(source, chosen, book, anew=given.baseline)
             if given.baseline:
-                return _baseline(source, given.only)
-            _run(source, chosen, results, given.again)
+                return None
+            _run(source, chosen, results, book, given.again)
     found = known(results)
     for one in chosen:
         if found.get(one.name, {}).get("verdict") == "survived":
@@ -106,16 +111,19 @@ def _chosen(mutants: list[mutant.Mutant], only: str, first: int | None) -> list[
     return chosen
 
 
-def _baseline(source: Path, only: str) -> None:
-    """Print what each file's tests take; they have to pass."""
-    for file, (module, tests) in files().items():
-        if only in ("", module) or only in file:
-            verdict, by, seconds = run.tested(source, tests)
-            said = "pass" if verdict == "survived" else f"FAIL at {by} ({verdict})"
-            print(f"{file:40} {seconds:6.1f} s  {said}", flush=True)
+def _record(source: Path, chosen: list[mutant.Mutant], book: Book, anew: bool = False) -> None:
+    """Which lines the tests of these mutants come to, where it isn't known; they have to pass."""
+    named = dict.fromkeys(test for one in chosen for test in files()[one.file][1])
+    for test in [*named, *others()]:
+        if anew or not book.holds(test):
+            found = run.recorded(source, test, book)
+            said = "pass" if found.verdict == "survived" else f"FAIL at {found.by}"
+            print(f"{test:50} {found.seconds:6.1f} s  {said}", flush=True)
+            if found.verdict != "survived" and test in named:
+                raise SystemExit(f"{test} has to pass where nothing is changed.")
 
 
-def _run(source: Path, chosen: list[mutant.Mutant], results: Path, again: bool) -> None:
+def _run(source: Path, chosen: list[mutant.Mutant], results: Path, book: Book, again: bool) -> None:
     """Add a line to the file of results for each."""
     before = known(results)
     for one in chosen:
@@ -123,8 +131,9 @@ def _run(source: Path, chosen: list[mutant.Mutant], results: Path, again: bool) 
         noticed = verdict != "survived" or bool(one.equivalent)
         if verdict is not None and (noticed or not again):
             continue
-        found = run.outcome(source, one)
-        entry = {"name": one.name, **found._asdict(), "seconds": round(found.seconds, 1)}
+        of_file = [entry["by"] for name, entry in before.items() if name.startswith(one.file + "@")]
+        found = run.outcome(source, one, book, Counter(of_file))
+        before[one.name] = {"name": one.name, **found._asdict(), "seconds": round(found.seconds, 1)}
         with results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps(before[one.name]) + "\n")
         print(f"{found.verdict:9} {found.seconds:6.1f} s  {one.name}  {found.by}", flush=True)

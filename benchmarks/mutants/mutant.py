@@ -42,11 +42,19 @@ class Mutant:
             LookupError: the line isn't there any more; the mutant is out of date.
         """
         lines = text.split("\n")
-        places = [k for k, line in enumerate(lines) if line == self.old]
+        lines[self.line(text) - 1] = self.new
+        return "\n".join(lines)
+
+    def line(self, text: str) -> int:
+        """The number of its line in this file, from 1.
+
+        Raises:
+            LookupError: as above.
+        """
+        places = [k for k, line in enumerate(text.split("\n"), 1) if line == self.old]
         if self.which >= len(places):
             raise LookupError(f"{self.file} has no line {self.old.strip()!r}: make the mutant anew")
-        lines[places[self.which]] = self.new
-        return "\n".join(lines)
+        return places[self.which]
 
     def fits(self) -> bool:
         """Whether the line is still there."""

@@ -1,5 +1,8 @@
 """Which files are mutated, and which fast tests have to notice: cheap and exact ones first."""
 
+from pathlib import Path
+
+TESTS = Path(__file__).parents[2] / "tests"
 UNIT, LAW = "tests/unit/test_", "tests/law/test_"
 
 
@@ -93,6 +96,7 @@ DRIVER = {
     "sample.py": _named("sample input resume"),
     "samples.py": _named("storage summary phases"),
 }
+ELSEWHERE = ("bad_input", "exact_kernels", "control_flow", "schedules")
 # The folder of each module below src/ergodax, and its files.
 MODULES = {
     "sampler": ("sampler", SAMPLER),
@@ -123,3 +127,10 @@ def arguments(tests: tuple[str, ...]) -> list[list[str]]:
     rows = [test.partition(":")[2] for test in tests if test not in plain]
     calls = [plain] if plain else []
     return calls + [["tests/conformance/test_contract.py", "-k", row] for row in rows]
+
+
+def others() -> list[str]:
+    """What runs last: wrong calls of every function, and the laws that are named for no file."""
+    named = {test for _, tests in files().values() for test in tests}
+    laws = {f"tests/law/{path.name}" for path in TESTS.glob("law/test_*.py")}
+    return sorted(laws - named) + [f"{UNIT}{name}.py" for name in ELSEWHERE]

@@ -1,10 +1,15 @@
 """The list of mutants: each is one changed line of a file that has tests, and still fits."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants import mutant, places
+from benchmarks.mutants import mutant, places, run
+from benchmarks.mutants.lines import Book
 
 ROOT = Path(__file__).parents[2]
 FILES = places.files()
@@ -44,3 +49,56 @@ def test_equivalent_ones_are_kept_with_their_reason(tmp_path):
     ]
     mutant.write(both, path)
     assert mutant.read(path) == both[::-1]
+
+
+def test_those_that_come_to_the_line_run_first_and_then_whole_files(tmp_path):
+    """Killers of the file's other mutants first, then the quickest."""
+    book = Book(tmp_path / "lines.json")
+    file, (_, named) = next((f, m) for f, m in FILES.items() if len(m[1]) >= 2)
+    here = {file: [3, 4]}
+    book.add(named[0], {"a": {"seconds": 1, "lines": here}, "b": {"seconds": 2, "lines": here}})
+    for test in named[1:]:
+        book.add(
+            test, {"c": {"seconds": 5, "lines": {file: [4]}}, "d": {"seconds": 1, "lines": {}}}
+        )
+    book = Book(tmp_path / "lines.json")
+    assert all(map(book.holds, named))
+
+    first, *rest = run.calls(file, 3, book, {"b": 1, "c": 9})
+    assert first == (["b", "a"], 3)
+    assert [options for options, _ in rest] == places.arguments(named[:1])
+
+    first, *rest = run.calls(file, 4, book, {})
+    assert first == (["a", "b", "c"], 8)
+    assert [options for options, _ in rest] == places.arguments(named)
+    assert [options for options, _ in run.calls(file, 5, book, {})] == places.arguments(named)
+
+
+def test_the_lines_of_each_test_are_recorded(tmp_path):
+    """In a process of its own: a test of one's own line, with a package of one function."""
+    package = tmp_path / "src" / "ergodax"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "def f(x):\n    if x > 0:\n        return 1\n    return 2\n"
+    )
+    test = tmp_path / "test_f.py"
+    test.write_text(
+        "from ergodax import f\n\ndef test_a():\n    assert f(1) == 1\n\n"
+        "def test_b():\n    assert f(-1) == 2\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, pytest\nfrom pathlib import Path\n"
+        "from benchmarks.mutants.lines import Recorder\n"
+        "folder = Path(sys.argv[1])\nsys.path.insert(0, str(folder / 'src'))\n"
+        "options = ['-q', '-c', '/dev/null', '--rootdir', str(folder), str(folder / 'test_f.py')]\n"
+        "sys.exit(pytest.main(options, plugins=[Recorder(folder / 'src', folder / 'found')]))\n"
+    )
+    call = [sys.executable, str(script), str(tmp_path)]
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    subprocess.run(call, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path})
+    tests = json.loads((tmp_path / "found").read_text())
+    assert [one["lines"] for one in tests.values()] == [
+        {"__init__.py": [2, 3]},
+        {"__init__.py": [2, 4]},
+    ]

@@ -239,3 +239,32 @@ def test_bounds_that_touch_at_the_mode_leave_few_rows_bright_whatever_their_numb
     assert 0.3 < min(tuned) and max(tuned) < 3.0
     np.testing.assert_allclose(np.divide(untuned[1:], untuned[:-1]), 10.0, rtol=0.2)
     assert untuned[0] > 20.0
+
+
+def test_bright_rows_are_counted_and_the_first_may_go_dark(x64):
+    """The rows kept are as many as are counted; with a probability of 1 all dark ones are asked."""
+    excess, position = small(6)
+    bright, q = places(range(6), 6), jnp.asarray(0.9)
+    counts = []
+    for seed in range(40):
+        found = FIREFLY.flip(jax.random.key(seed), excess, position, bright, q)
+        assert int(found.total) == int((found.bright < 6).sum())
+        counts.append([row in found.bright for row in range(6)])
+    assert not np.all(counts, axis=0).any(), "no row stays bright in every one of 40 updates"
+
+
+@pytest.mark.parametrize("above", [0.0, 1.0])
+def test_a_bound_above_the_likelihood_of_a_bright_row_is_seen(above, x64):
+    """Places that hold no row say nothing of the bound."""
+    excess, position = small(6)
+
+    class Raised(ex.exact.LogisticBound):
+        def log_bounds(self, position, rows):
+            return super().log_bounds(position, rows) + jnp.where(rows == 2, above, 0.0)
+
+    raised = Excess(excess.posterior, Raised(P.features[:6], P.labels[:6]))
+    for rows, sound in (((2, 4), above == 0.0), ((1, 4), True)):
+        found = FIREFLY.flip(
+            jax.random.key(0), raised, position, places(rows, 6), jnp.asarray(1e-12)
+        )
+        assert bool(found.sound) is sound

@@ -106,3 +106,12 @@ FAULTS = {
 def test_a_fault_is_rejected(fault, key):
     with pytest.raises(AssertionError, match="the law differs"):
         assert_posterior(faults.Planted(kernel(), FAULTS[fault]), P, key, num_steps=300)
+
+
+def test_rows_are_drawn_in_proportion_to_their_weights():
+    """Of the table: each of N places is a row's own with `keep`, else its alias's."""
+    weights = np.array([5.0, 0.0, 1.0, 3.0, 0.5])
+    rows = TUNA.AliasTable(weights)
+    keep, alias = np.asarray(rows.keep), np.asarray(rows.alias)
+    shares = keep + np.bincount(alias, 1.0 - keep, len(weights))
+    np.testing.assert_allclose(shares / len(weights), weights / weights.sum(), atol=1e-7)

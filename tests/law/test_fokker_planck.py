@@ -203,3 +203,12 @@ def test_a_correlation_left_out_is_rejected():
     wrong = moments(irreversible(60, np.diag(np.diag(SPREAD))))[1]
     with pytest.raises(AssertionError, match="Not equal"):
         np.testing.assert_allclose(wrong, covariance, atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_rounding_is_no_correlation_too_strong_in_any_unit(scale):
+    """D_00 = D_01 / aspect but for rounding: the axis keeps nothing."""
+    spread = scale * np.array([[0.3, 0.1], [0.1, 1.0]])
+    grid = [Axis(-3.0, 3.0, 10), Axis(-1.0, 1.0, 10)]
+    equation = fokker_planck(lambda z: -z, lambda z: jnp.asarray(spread), grid)
+    assert equation.mass(equation.stationary()) == pytest.approx(1.0)

@@ -1,5 +1,9 @@
 """Both schemes of SGHMC on Gaussian targets against the exact discrete law; nothing is sampled."""
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -156,3 +160,19 @@ def test_the_other_scheme_and_a_forgotten_mass_are_rejected():
     massless = ex.sghmc(p.noisy(), 0.05, 1.0)
     with pytest.raises(AssertionError, match="Not equal"):
         assert_law(massless, p, mode, "semi-implicit")
+
+
+def test_momenta_are_drawn_anew_every_other_step(x64):
+    """At steps 0, 2, ... the position after a step does not depend on the momentum before."""
+    target = ex.targets.gaussian(np.zeros(1), np.ones(1))
+    kernel = ex.sghmc(ex.FullGradient(target), 0.1, resample_every=2)
+    start = kernel.init(jax.random.key(0), jnp.ones(1))
+    ends = []
+    for number in (0, 1, 2):
+        moved = []
+        for r in (-1.0, 2.0):
+            momentum = {"momentum": jnp.full(1, r)}
+            state = dataclasses.replace(start, auxiliary=momentum, step=jnp.int32(number))
+            moved.append(float(kernel.step(jax.random.key(1), state)[0].position[0]))
+        ends.append(moved[0] == moved[1])
+    assert ends == [True, False, True]

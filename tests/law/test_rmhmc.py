@@ -361,3 +361,17 @@ def test_single_precision_stays_single(metric, x64, key):
     state = kernel.init(key, jnp.asarray(START, jnp.float32))
     new, info = eqx.filter_eval_shape(kernel.step, key, state)
     assert new.position.dtype == info.acceptance.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    "tolerance, right", [(1e-6, True), (0.99, True), (1.0, False), (0.0, False)]
+)
+def test_a_tolerance_is_between_0_and_1(tolerance, right):
+    def make():
+        return ex.rmhmc(ex.targets.banana(), 0.1, lambda x: 1.0 + x**2, tolerance=tolerance)
+
+    if right:
+        assert make().tolerance == tolerance
+    else:
+        with pytest.raises(ValueError, match="tolerance"):
+            make()

@@ -100,3 +100,12 @@ def test_samadams_is_second_order():
         weighted, weights, _, plain = np.asarray(run(h, jax.random.key(2)), float)
         assert weighted / weights == pytest.approx(expected, abs=0.003)
         assert plain / (steps - burn_in) == pytest.approx(1.28, abs=0.01)
+
+
+def test_the_speed_by_hand(x64):
+    """psi = m (z^r + M) / (z^r + m), with a power that is not 1."""
+    gradient = ex.FullGradient(line())
+    found = ex.sa_sgld(gradient, 0.1, rate=4.0, bounds=(0.5, 2.0), power=0.25)._speed(
+        jnp.array(16.0)
+    )
+    assert found == pytest.approx(0.5 * (2.0 + 2.0) / (2.0 + 0.5), rel=1e-12)

@@ -7,6 +7,8 @@ import pytest
 
 import ergodax as ex
 from ergodax.recipe import dynamics
+from ergodax.verify.differences import Probe
+from ergodax.verify.equation import Equation, glancing, lookout
 
 TURN = np.array([[0.0, 0.7], [-0.7, 0.0]])
 PLANE = ex.targets.gaussian(np.zeros(2), np.ones(2))
@@ -131,3 +133,48 @@ def test_a_thermostat_that_begins_at_a_constant_is_told():
     report = ex.verify.recipe(dynamics.nose_hoover(), PLANE)
     assert report.ok and report.auxiliary is not None
     assert report.auxiliary.startswith("thermostat begins at a constant; the rest follows")
+
+
+def test_a_glance_sees_what_a_look_does(x64):
+    """In many dimensions the segments are followed by a program of its own, d times as fast."""
+    equation = Equation(
+        lambda z: jnp.array([z[1] ** 2, -z[0] * z[2], jnp.sin(z[1])]),
+        lambda z, v: (1.0 + z**2) * v,
+        lambda z: jnp.sum(z**4) + z[0] * z[1],
+        0.7,
+    )
+    points, directions = np.random.default_rng(0).standard_normal((2, 5, 3))
+
+    def curl(z, v):
+        return z[0] * jnp.array([v[1], -v[0], 0.0])
+
+    seen = glancing(equation, curl)(points, directions)
+    looked = lookout(equation, curl)(points, directions)
+    for one, other in zip(jax.tree.leaves(seen), jax.tree.leaves(looked.glance), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(looked.glance.flow, looked.residual.flow)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_what_is_hidden_in_ten_dimensions(hides):
+    def coefficient(x):
+        return 1.5 + jnp.sin(jax.lax.stop_gradient(x) if hides else x)
+
+    recipe = ex.Recipe(lambda z: {"position": ex.Diagonal(coefficient(z["position"]))})
+    report = ex.verify.recipe(recipe, ex.targets.gaussian(np.zeros(10), np.ones(10)))
+    assert report.invariant and report.ok is not hides
+    assert [each.part for each in report.hidden] == (["D"] if hides else [])
+
+
+def test_a_position_that_does_not_vary():
+    """Of given points that share a coordinate nothing is divided by its spread of 0."""
+    points = np.stack([np.linspace(-1.0, 1.0, 9), np.zeros(9)], axis=1)
+    report = ex.verify.recipe(dynamics.underdamped(), PLANE, points)
+    assert report.ok and report.auxiliary == "follows exp(-energy) (false alarm 1e-06)"
+
+
+@pytest.mark.parametrize("d, columns", [(3, 3), (8, 8), (10, 8)])
+def test_few_columns_are_followed_in_many_dimensions(d, columns):
+    probe = Probe(lambda at, along: None, np.zeros((4, d)))  # pyright: ignore[reportArgumentType]
+    assert probe.columns.shape == (d, columns)
+    assert probe.which.tolist() == [0] + d * columns * [1] + d * columns * [2] + d * [3]

@@ -270,6 +270,26 @@ def test_an_error_that_builds_up_slowly(right, key):
     assert report.duration > 0.5 and report.memory.max() < 0.6
 
 
+def test_a_small_error_is_suspicious_and_then_found(key):
+    """Noise that adds a twentieth to the temperature: z^2 is off by 0.05 / sqrt(2) of its sd."""
+    wrong = verify(lambda h: ex.sghmc(ex.NoisyGradient(LINE, 0.2 / h), h, 2.0), LINE, key=key)
+    assert wrong.right_limit is False and 2**18 <= wrong.num_draws <= 2**22, wrong
+
+
+def test_steps_are_halved_where_the_limit_is_not_resolved(key):
+    """A coefficient that varies faster than the target: steps of the target's time are too long."""
+    recipe = ex.Recipe(lambda z: {"position": ex.Diagonal(1.5 + jnp.sin(2.0 * z["position"]))})
+
+    def kernel(h):
+        return ex.euler_maruyama(recipe, EXACT, h)
+
+    report = verify(kernel, LINE, key=key)
+    assert report.ok and report.step_sizes.max() < 0.25, report
+    given = (0.05, 0.1, 0.2, 0.4)
+    report = verify(kernel, LINE, key=key, step_sizes=given, tolerance=0.01)
+    assert report.right_limit is None and report.step_sizes.tolist() == list(given)
+
+
 def test_a_duration_too_short_for_the_law_is_told(key):
     """After 0.02 of the time in which SGLD forgets, hardly any error of its law has built up."""
     steps = (0.0025, 0.005, 0.01)

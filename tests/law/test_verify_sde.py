@@ -7,6 +7,7 @@ import pytest
 import scipy
 
 import ergodax as ex
+from ergodax.verify.equation import draw_points
 
 POINTS = 0.6 * np.random.default_rng(3).standard_normal((12, 2))
 
@@ -292,3 +293,14 @@ def test_trees_are_named_and_equal_to_vectors():
     )
     np.testing.assert_allclose(nested.residual, flat.residual, rtol=1e-12)
     assert nested.names == ["b[0]", "w"] and flat.names == ["z[0]", "z[1]"]
+
+
+def test_points_are_drawn_from_the_density():
+    """From a start 10 sd off in ten dimensions: the mean of U is 5 +- sqrt(5 / 400); 5 sd."""
+    sds = np.linspace(0.3, 3.0, 10)
+    with jax.enable_x64(True):
+        energy = lambda z: 0.5 * jnp.sum((z / sds) ** 2)  # noqa: E731
+        points = draw_points(energy, 3.0 * jnp.ones(10), 400, jax.random.key(0))
+        values = np.asarray(jax.vmap(energy)(points))
+    assert abs(values.mean() - 5.0) < 5.0 * np.sqrt(5.0 / 400)
+    assert abs(values.var() / 5.0 - 1.0) < 0.5

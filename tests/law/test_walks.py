@@ -180,3 +180,13 @@ def test_what_can_t_be_compensated_is_refused():
         dense.step(jax.random.key(0), dense.init(jax.random.key(0), jnp.zeros(1)))
     with pytest.raises(ValueError, match="spread must be at most 1"):
         ex.barker(gradient(line(), 0.0), 0.1, spread=1.5)
+
+
+def test_the_mean_square_of_a_length_is_two_h():
+    """Length s (sqrt(1 - v^2) + v n): the squares at n = 1 and n = -1 have the mean s^2."""
+    s, spread = np.sqrt(0.2), 0.6
+    kernel = ex.barker(ex.FullGradient(line()), 0.1, spread=spread)
+    _, moved = up(kernel, jnp.zeros(1), jnp.array([1.0, -1.0]), jnp.zeros(1))
+    lengths = np.asarray(moved).ravel()
+    np.testing.assert_allclose(lengths, s * (0.8 + np.array([0.6, -0.6])), rtol=1e-12)
+    assert np.mean(lengths**2) == pytest.approx(s**2, rel=1e-12)

@@ -206,3 +206,21 @@ def test_a_measured_number_that_is_none_is_refused(text, monkeypatch):
     monkeypatch.setenv("ERGODAX_OF_THIS_TEST", text)
     with pytest.raises(ValueError, match="ERGODAX_OF_THIS_TEST must be an integer in .0, 9."):
         compiling.measured("ERGODAX_OF_THIS_TEST", 7, 9)
+
+
+def test_the_first_version_of_jax_that_understands(monkeypatch):
+    """0.12; and what this one understands, later ones of its kind do."""
+    for version, expected in (((0, 11, 9), False), ((0, 12, 0), True), ((0, 99, 0), True)):
+        monkeypatch.setattr(jax, "__version_info__", version)
+        assert cpu_fusion.understood.__wrapped__() is expected
+
+
+def test_the_work_of_a_function_within_is_counted():
+    """Once where it is called, and as often as a loop is long."""
+
+    def loop(x):
+        return lax.scan(lambda c, _: (jax.jit(jnp.sin)(c), None), x, None, length=5)[0]
+
+    once = cpu_fusion._work(jax.make_jaxpr(jax.jit(jnp.sin))(X).jaxpr)
+    often = cpu_fusion._work(jax.make_jaxpr(loop)(X).jaxpr)
+    assert once == (X.size, 1) and often[0] == 5 * X.size

@@ -10,6 +10,7 @@ import pytest
 import ergodax as ex
 from ergodax.driver import run as driver
 from ergodax.driver.progress import Clock
+from ergodax.kernel import Info
 
 KEY = jax.random.key(3)
 DATA = np.random.default_rng(0).normal(1.0, 1.0, size=40).astype("f4")
@@ -157,3 +158,28 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
     again = ex.Checkpoint(tmp_path / "run", every=1e-6, resume=True)
     resumed = run(kernel(), checkpoint=again, **options)
     jax.tree.map(np.testing.assert_array_equal, whole, resumed)
+
+
+class Still:
+    """A kernel by hand without a temperature: it goes a tenth of the way to 0."""
+
+    def init(self, key, position):
+        return ex.State(position, {}, None, None, jnp.int32(0))
+
+    def step(self, key, state):
+        position = {"w": 0.9 * state.position["w"]}
+        state = ex.State(position, {}, None, None, state.step + 1)
+        none, one = jnp.float32(0.0), jnp.int32(1)
+        return state, Info(none, gaussian(position), none, jnp.array(True), one)
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_an_inner_kernel_by_hand_and_the_potential_of_where_it_ends(accepts):
+    """The potential told is the target's at the position kept: U(x') - V(x') + V(x') = U(x')."""
+    target = ex.Target(lambda p: (1.0 if accepts else -1e3) * jnp.sum(p["w"] ** 2))
+    made = ex.exact.delayed_acceptance(target, ex.Target(gaussian), Still())
+    start = made.init(jax.random.key(0), START)
+    state, info = made.step(jax.random.key(1), start)
+    moved = bool((state.position["w"] != START["w"]).all())
+    assert info.potential == pytest.approx(float(target.potential(state.position)), rel=1e-5)
+    assert moved or not accepts

@@ -256,3 +256,17 @@ def test_launch_hands_on_a_signal_and_does_not_start_again():
 def test_launch_needs_something_to_do(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_shards_of_all_rows_are_the_posterior():
+    """A batch of every row has no noise, neither in the gradient nor in the potential."""
+    posterior = ex.Posterior(
+        lambda w: -0.7 * jnp.sum(w**2),
+        lambda w, x: -0.5 * jnp.sum((w - x) ** 2),
+        np.arange(6.0, dtype=np.float32),
+    )
+    at, key = jnp.array([0.3, -1.0]), jax.random.key(0)
+    estimator = ex.Stratified(ex.Minibatch(posterior, 6), 2)
+    found, _ = estimator.estimate(key, estimator.init(key, at), at)
+    np.testing.assert_allclose(found.potential, posterior.potential(at), rtol=1e-5)
+    np.testing.assert_allclose(found.gradient, jax.grad(posterior.potential)(at), rtol=1e-5)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import ergodax as ex
+from ergodax.gradient.batches import corrected
 
 # Four scores with a covariance known by hand: f_i . position has gradient f_i everywhere.
 SCORES = np.array([[1.0, 0.0], [2.0, 1.0], [4.0, -1.0], [7.0, 2.0]])
@@ -131,3 +132,15 @@ def test_shuffled_epochs_sum_to_the_whole_gradient(key):
 
 def test_batch_sizes_of_numpy_are_integers():
     assert type(ex.Minibatch(posterior(), np.int64(2)).batch_size) is int
+
+
+def test_what_is_known_and_the_rest_make_the_posterior(x64):
+    """U = -prior - known - N / n rest, and so its gradient: with the prior's slope of its sign."""
+    posterior = ex.Posterior(
+        lambda w: -0.7 * w**2, lambda w, x: -0.5 * (w - x) ** 2, np.arange(6.0)
+    )
+    at = jnp.asarray(0.3)
+    known, rest = (jnp.asarray(2.0), jnp.asarray(-1.0)), (jnp.asarray(0.25), jnp.asarray(4.0))
+    potential, gradient = corrected(posterior, at, known, rest, 2)
+    assert potential == pytest.approx(0.7 * 0.09 - 2.0 - 3.0 * 0.25)
+    assert gradient == pytest.approx(1.4 * 0.3 + 1.0 - 3.0 * 4.0)

@@ -9,6 +9,7 @@ import pytest
 
 import ergodax as ex
 from ergodax import online
+from ergodax.stats.accumulators import _every_other
 
 GAUSSIAN = ex.targets.gaussian(jnp.array([1.0, -2.0]), jnp.array([[2.0, 0.6], [0.6, 0.5]]))
 
@@ -150,3 +151,29 @@ def test_bad_calls():
     for probabilities in ((), (0.5, 0.5), (0.9, 0.1), (0.0,), (1.0,)):
         with pytest.raises(ValueError, match="probabilities must ascend"):
             online.Quantiles(probabilities)
+
+
+def test_what_rounding_left_of_a_sum_is_part_of_it():
+    """0 + 1 + 2^-25: the last term is lost in single precision."""
+    values = np.array([0.0, 1.0, 2.0**-25], np.float32).reshape(1, 3, 1)
+    found = fold(online.Moments(8), values)
+    assert found["mean"][0] == (1.0 + 2.0**-25) / 3.0
+
+
+def test_markers_move_as_the_parabola_says():
+    """Jain and Chlamtac's P^2, written out for one marker: up, down, and to the line's place."""
+    for behind, step in ((1.5, 1), (-1.5, -1)):
+        heights, places = np.array([0.0, 1.0, 4.0, 6.0, 9.0]), np.array([0, 2, 5, 8, 11])
+        late = np.array([0.0, 0.0, behind, 0.0, 0.0])
+        q, n = heights[1:4], places[1:4]
+        expected = q[1] + step / (n[2] - n[0]) * (
+            (n[1] - n[0] + step) * (q[2] - q[1]) / (n[2] - n[1])
+            + (n[2] - n[1] - step) * (q[1] - q[0]) / (n[1] - n[0])
+        )
+        column = lambda x, dtype: jnp.asarray(x, dtype)[:, None]  # noqa: E731
+        new, moved, rest = _every_other(
+            1, column(heights, "f4"), column(places, "i4"), column(late, "f4")
+        )
+        np.testing.assert_allclose(new[:, 0], [0.0, 1.0, expected, 6.0, 9.0], rtol=1e-6)
+        assert moved[:, 0].tolist() == [0, 2, 5 + step, 8, 11]
+        np.testing.assert_allclose(rest[:, 0], late - step * (np.arange(5) == 2), rtol=1e-6)

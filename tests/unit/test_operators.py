@@ -190,3 +190,20 @@ def test_a_diagonal_of_another_size_is_refused_rather_than_broadcast(values):
     x = {"a": jnp.ones(2), "b": jnp.ones((1, 2))} if isinstance(values, dict) else jnp.ones(4)
     with pytest.raises(ValueError, match="Diagonal values must be.*size 4"):
         Diagonal(values).mv(x)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_an_asymmetry_of_rounding_is_none_in_any_unit(scale):
+    """An entry of a millionth of the largest, and one of a tenth."""
+    Dense(scale * np.array([[1.0, 0.0], [5e-7, 1.0]])).factorise()
+    with pytest.raises(ValueError, match="symmetric"):
+        Dense(scale * np.array([[1.0, 0.0], [0.1, 1.0]])).factorise()
+
+
+def test_the_symmetric_root_of_a_low_rank(x64):
+    operator, matrix = make("low rank")
+    root, itself = operator.factors()
+    found = columns(root.mv, "vector")
+    np.testing.assert_allclose(found, found.T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found @ found, matrix, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(columns(itself.mv, "vector"), matrix, rtol=1e-12)

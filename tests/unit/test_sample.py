@@ -148,3 +148,11 @@ def test_a_kernel_of_functions(key):
 
     samples = ex.sample(Methods(KERNEL.init, KERNEL.step), START, 3, key=key)
     np.testing.assert_array_equal(samples.position, ex.sample(KERNEL, START, 3, key=key).position)
+
+
+def test_the_last_steps_make_no_draw_and_are_taken():
+    """Seven steps and every third kept: the run ends after seven, not after six or more."""
+    kernel = ex.sgld(ex.FullGradient(ex.targets.gaussian(np.zeros(1), np.ones(1))), 0.1)
+    options = {"thin": 3, "key": jax.random.key(0), "progress": False}
+    samples = ex.sample(kernel, np.zeros(1), 7, burn_in=2, **options)
+    assert samples.num_draws == 2 and (samples.final_state.step == 9).all()

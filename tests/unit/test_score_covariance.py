@@ -421,3 +421,32 @@ def test_a_kept_root_needs_batches_of_one_size(size, key):
     kernel.step(key, state, batch=rows[:3])
     with pytest.raises(ValueError, match="batches of one size, or use refresh=1"):
         kernel.step(key, state, batch=rows[:size])
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_an_estimate_with_scores_is_the_estimate(replace, x64):
+    """The same key, batch, potential and gradient; and the scores are the batch's."""
+    gradient, point = ex.Minibatch(linear(), SIZE, batching=replace_rows(replace)), jnp.array(POINT)
+    key, state = jax.random.key(4), gradient.init(jax.random.key(0), jnp.array(POINT))
+    plain, _ = gradient.estimate(key, state, point)
+    found, rows, _ = gradient.estimate_with_scores(key, state, point)
+    np.testing.assert_allclose(found.gradient, plain.gradient, rtol=1e-12)
+    np.testing.assert_allclose(found.potential, plain.potential, rtol=1e-12)
+    np.testing.assert_allclose(plain.gradient, POINT - N * rows.mean(axis=0), rtol=1e-12)
+
+
+def replace_rows(replace):
+    return ex.data.WithReplacement() if replace else ex.data.WithoutReplacement()
+
+
+@pytest.mark.parametrize("rows, more", [("batch", 0), ("all", N)])
+def test_scores_of_the_batch_cost_nothing_more(rows, more, x64):
+    """And those of all rows a pass over the data, in chains where they are due alone."""
+    point, key = jnp.array(POINT), jax.random.key(0)
+    gradient = ex.Minibatch(linear(), SIZE)
+    estimator = ScoreCovariance(gradient, "dense", rows=rows, refresh=2)
+    first = estimator.init(key, point)
+    _, second = estimator.estimate(key, first, point)
+    both = jax.tree.map(lambda a, b: jnp.stack([a, b]), first, second)
+    found = jax.vmap(lambda state: estimator.estimate(key, state, point)[0].evaluations)(both)
+    assert found.tolist() == [SIZE + more, SIZE]

@@ -10,7 +10,8 @@ from scipy import integrate
 
 import ergodax as ex
 from ergodax.diagnostics import kernel_stein_discrepancy
-from ergodax.diagnostics.stein import stein_matrix
+from ergodax.diagnostics.stein import _signs, stein_matrix
+from ergodax.stats.estimators import effective_size
 
 POINTS = np.array([-1.0, 0.0, 2.0])[None, :, None]
 
@@ -190,3 +191,17 @@ def test_wrong_calls():
         kernel_stein_discrepancy(x)
     with pytest.raises(ValueError, match="gradients must have the shape"):
         ksd(x, x[..., :1])
+
+
+def test_signs_change_eight_times_as_rarely_as_draws_do():
+    """With probability 1 / (8 tau + 1) a step, tau being draws per effective draw; 5 sd."""
+    rng, x = np.random.default_rng(0), np.zeros((2, 400, 1))
+    for n in range(1, 400):
+        x[:, n] = 0.8 * x[:, n - 1] + rng.normal(size=(2, 1))
+    signs = _signs(jax.random.key(0), x, 500).reshape(2, 400, 500)
+    changed = signs[:, 1:] != signs[:, :-1]
+    expected = 1.0 / (8.0 * 800 / np.min(effective_size(x)) + 1.0)
+    assert abs(changed.mean() - expected) < 5.0 * np.sqrt(expected / changed.size)
+    alone = rng.normal(size=(2, 400, 1))
+    signs = _signs(jax.random.key(0), alone, 500).reshape(2, 400, 500)
+    assert abs((signs[:, 1:] != signs[:, :-1]).mean() - 0.5) < 5.0 * np.sqrt(0.25 / changed.size)

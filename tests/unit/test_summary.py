@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.stats.summary import summarise
 
 
 def make(position, info=None) -> ex.Samples:
@@ -99,3 +100,9 @@ def test_one_chain_is_compared_with_itself():
     assert make({"x": noise}).summary().loc["x[0]", "r_hat"] < 1.01
     drifting = noise + np.linspace(0, 3, 2000)[None, :, None]
     assert make({"x": drifting}).summary().loc["x[0]", "r_hat"] > 1.2
+
+
+def test_four_draws_are_enough_and_three_are_not():
+    assert len(summarise({"x": np.arange(8.0).reshape(2, 4)})) == 1
+    with pytest.raises(ValueError, match="at least 4 draws a chain, not 3"):
+        summarise({"x": np.arange(6.0).reshape(2, 3)})

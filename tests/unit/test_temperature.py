@@ -124,3 +124,13 @@ def test_wrong_calls():
         temperature(x, ex.NoisyGradient(TARGET, 1.0))
     with pytest.raises(ValueError, match="chunk"):
         temperature(x, TARGET, chunk=0)
+
+
+def test_standard_errors_and_resolution_at_another_temperature():
+    """Of the definition: (mean - expected) / error; the narrowest margin relative to T."""
+    report = temperature(draws(scale=1.2), TARGET, temperature=2.0, by="component")
+    for check in report.checks:
+        assert check.excess == pytest.approx((check.mean - 2.0) / check.error, rel=1e-12)
+    assert f"{report.worst.excess:+.1f} standard errors" in str(report)
+    margins = [check.margin for check in report.checks]
+    assert report.resolution == pytest.approx(min(margins) / 2.0, rel=1e-12)

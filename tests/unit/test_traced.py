@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.driver.compile import traced
+from ergodax.driver.compile import one_of, traced
 
 KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
 START = jnp.array([1.0, -2.0])
@@ -144,3 +144,7 @@ def test_a_kernel_of_a_plain_class_is_compiled_once():
     start = np.asarray(START)
     half = start + 0.5 * (first.position - start)
     np.testing.assert_allclose(sample(Walk(0.25, zero)).position, half, rtol=1e-5)
+
+
+def test_arrays_of_numpy_are_not_weakly_typed():
+    assert not one_of(np.zeros((2, 3), np.float32)).weak_type

@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 
 import ergodax as ex
+from ergodax.verify.kernel_report import Bias, KernelReport
 
 BANANA = ex.targets.banana()
 
@@ -146,3 +148,29 @@ def test_a_curl_in_single_precision():
     q = found(jnp.ones(2)).matrix
     assert q.dtype == jnp.float32
     np.testing.assert_allclose(q, [[0.0, -1.0], [1.0, 0.0]], atol=1e-5)
+
+
+def of_kernel(bias):
+    """A report of one function whose bias is the same at every step size."""
+    value, error = np.full((4, 1), bias), np.full((4, 1), 0.01)
+    return KernelReport(
+        ("x",), 0.1 * np.arange(1.0, 5.0), Bias(0.0 * value, error), Bias(value, error),
+        duration=1.0, num_draws=100, budget=1e-6, tolerance=1.0, diverged=None,
+        memory=np.zeros(1),
+    )  # fmt: skip
+
+
+def test_a_limit_is_suspicious_before_it_is_wrong():
+    """Two scores a look, five looks: Bonferroni's quantiles, of 1 / 10 and of the budget."""
+    low, high = scipy.stats.norm.isf(0.1 / 4), scipy.stats.norm.isf(1e-6 / 5 / 4)
+    np.testing.assert_allclose(of_kernel(0.0).critical, high)
+    reports = [of_kernel(bias) for bias in np.geomspace(0.01, 0.5, 200)]
+    scores = np.array([report.scores.max() for report in reports])
+    assert scores[0] < low and scores[-1] > high
+    assert [report.right_limit for report in reports] == list(scores <= high)
+    assert [report.suspicious for report in reports] == list((low < scores) & (scores <= high))
+
+
+def test_the_verdict_of_a_kernel():
+    assert of_kernel(0.0).verdict.startswith("Right limit: an error of ")
+    assert of_kernel(0.5).verdict.startswith("Wrong limit: as h -> 0 the mean of x is off by 0.5 ")

@@ -269,3 +269,22 @@ def test_batches_over_epochs_go_on_from_draw_to_draw():
     x = np.zeros((1, 8), np.float32)
     found = gradients(x, estimator, key=jax.random.key(0), chunk=1)
     np.testing.assert_allclose(found.reshape(2, 4).sum(axis=1), -4.0 * scores.sum())
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_surrogates_are_the_controls_of_a_gaussian(diagonal):
+    """Of the mean and covariance that the draws have, far from 0."""
+    x = any_draws(1, 50)[0] + 10.0
+    basis = Basis.of(x, 2, cross=True, diagonal=diagonal)
+    spread = np.diag(x.var(axis=0)) if diagonal else np.cov(x.T, ddof=0)
+    data = data_of(x, (x - x.mean(axis=0)) @ np.linalg.inv(spread))
+    np.testing.assert_allclose(basis.surrogates(data), basis.controls(data), rtol=1e-9, atol=1e-9)
+
+
+def test_a_direction_without_a_gradient_has_no_part():
+    """Its control variate is 0 throughout; the others are as they are without it."""
+    x = any_draws(2, 200)
+    g = (x - MEAN) * np.array([2.0, 1.0, 0.0])
+    found = zero_variance(x, g)
+    np.testing.assert_allclose(found.mean[:2], MEAN[:2], atol=1e-9)
+    assert np.isfinite(found.mean).all()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ergodax.verify.equation import Look, Lookout
+from ergodax.verify.equation import Glance, Glancing
 
 INTERVALS = 8  # of a segment, before any is halved
 HALVINGS = 14
@@ -48,11 +48,11 @@ class Probe:
     """H, D, Q and g at any states, by the program that looks at points.
 
     Args:
-        look: the program.
+        look: the program, for points and a direction each.
         points: as many as it was compiled for.
     """
 
-    def __init__(self, look: Lookout, points: Rows) -> None:
+    def __init__(self, look: Glancing, points: Rows) -> None:
         self.look, self.count = look, len(points)
         d = points.shape[1]
         random = np.random.default_rng(0).standard_normal((d, PROBES)) / np.sqrt(d)
@@ -60,7 +60,7 @@ class Probe:
         width = d * self.columns.shape[1]
         self.which = np.repeat(np.arange(4), [1, width, width, d])
 
-    def raw(self, at: Rows, along: Rows) -> Look:
+    def raw(self, at: Rows, along: Rows) -> Glance:
         """In chunks as large as those that the program was compiled for."""
         short = -len(at) % self.count
         at, along = (np.concatenate([x, np.repeat(x[-1:], short, axis=0)]) for x in (at, along))
@@ -87,11 +87,11 @@ class Probe:
             for k in (0, 1)
         )
         largest = [np.abs(x[0]).reshape(n, -1).max(axis=1) for x in (seen.diffusion, seen.curl)]
-        sizes = np.stack([np.abs(seen.energy[0]), *largest, seen.residual.flow], axis=1)
+        sizes = np.stack([np.abs(seen.energy[0]), *largest, seen.flow], axis=1)
         return Nodes(value, slope, sizes[:, self.which])
 
 
-def _joined(parts: list[Look], count: int) -> Look:
+def _joined(parts: list[Glance], count: int) -> Glance:
     return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:count], *parts)
 
 
@@ -111,7 +111,7 @@ def segments(points: Rows, num_drawn: int | None) -> tuple[Ends, Ends]:
     return np.concatenate(starts)[order], np.concatenate(ends)[order]
 
 
-def hidden(look: Lookout, points: Rows, num_drawn: int | None) -> tuple[Hidden, ...]:
+def hidden(look: Glancing, points: Rows, num_drawn: int | None) -> tuple[Hidden, ...]:
     """What automatic differentiation does not see along segments between the points.
 
     Intervals whose differences are not the integrals of their slopes, by Simpson's rule, are

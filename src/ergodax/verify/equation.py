@@ -83,15 +83,16 @@ def residual_at(equation: Equation, z: Vector) -> Residual:
 def _terms(equation: Equation, z: Vector) -> tuple[Float[Array, "3 d"], Float[Array, "d 3 d"]]:
     """The three terms of g, and their slopes along each coordinate."""
 
-    def terms(y: Vector) -> Float[Array, "3 d"]:
-        pull = equation.diffusion(y, equation.force(y))
-        spread = -equation.temperature * divergence(equation.diffusion, y)
-        return jnp.stack([equation.drift(y), spread, pull])
-
     def along(direction: Vector) -> tuple[Float[Array, "3 d"], Float[Array, "3 d"]]:
-        return jax.jvp(terms, (z,), (direction,))
+        return jax.jvp(lambda y: _parts(equation, y), (z,), (direction,))
 
     return jax.vmap(along, out_axes=(None, 0))(jnp.eye(z.size, dtype=z.dtype))
+
+
+def _parts(equation: Equation, z: Vector) -> Float[Array, "3 d"]:
+    pull = equation.diffusion(z, equation.force(z))
+    spread = -equation.temperature * divergence(equation.diffusion, z)
+    return jnp.stack([equation.drift(z), spread, pull])
 
 
 def _residual(values: Float[Array, "3 d"], slopes: Float[Array, "d 3 d"], pull: Vector) -> Residual:
@@ -105,22 +106,67 @@ def _residual(values: Float[Array, "3 d"], slopes: Float[Array, "d 3 d"], pull: 
     )
 
 
-class Look(NamedTuple):
-    """What is seen at each point: the residual, and values with their slopes along a direction.
+class Glance(NamedTuple):
+    """Values at each point, with their slopes along a direction; Q is zero where it isn't known."""
 
-    Where they are not known, Q and the Gamma used are zero, and `root` is D itself.
-    """
-
-    residual: Residual
     energy: tuple[Float[Any, "*n"], Float[Any, "*n"]]
     diffusion: tuple[Float[Any, "*n d d"], Float[Any, "*n d d"]]
     curl: tuple[Float[Any, "*n d d"], Float[Any, "*n d d"]]
     field: tuple[Float[Any, "*n d"], Float[Any, "*n d"]]  # g
+    flow: Float[Any, "*n"]  # the size of g's terms
+
+
+class Look(NamedTuple):
+    """What is seen at each point: the residual, and values with their slopes along a direction.
+
+    Where they are not known, the Gamma used is zero, and `root` is D itself.
+    """
+
+    residual: Residual
+    glance: Glance
     root: Float[Any, "*n d d"]
     gamma: Float[Any, "*n 3 d"]  # T div D, T div Q and the T Gamma that is used
 
 
+Glancing = Callable[[Float[Array, "n d"], Float[Array, "n d"]], Glance]
 Lookout = Callable[[Float[Array, "n d"], Float[Array, "n d"]], Look]
+
+
+def _no_curl(z: Vector, v: Vector) -> Vector:
+    return jnp.zeros_like(v)
+
+
+def _glance(
+    equation: Equation,
+    turn: Product,
+    pair: tuple[Vector, Vector],
+    values: Float[Array, "3 d"],
+    slopes: Float[Array, "3 d"],
+) -> Glance:
+    """At one point, where the terms of g and their slopes along the direction are known."""
+    z, u = pair
+
+    def along(function: Callable[[Vector], Array]) -> tuple[Array, Array]:
+        return jax.jvp(function, (z,), (u,))
+
+    return Glance(
+        energy=along(equation.energy),
+        diffusion=along(lambda y: matrix(equation.diffusion, y)),
+        curl=along(lambda y: matrix(turn, y)),
+        field=(jnp.sum(values, axis=0), jnp.sum(slopes, axis=0)),
+        flow=jnp.linalg.norm(values[0]) + jnp.linalg.norm(values[2]),
+    )
+
+
+def glancing(equation: Equation, curl: Product | None = None) -> Glancing:
+    """A compiled program for values and slopes alone: d times as fast as a whole look."""
+
+    def at(pair: tuple[Vector, Vector]) -> Glance:
+        z, u = pair
+        values, slopes = jax.jvp(lambda y: _parts(equation, y), (z,), (u,))
+        return _glance(equation, curl or _no_curl, pair, values, slopes)
+
+    return compiled(lambda points, directions: jax.lax.map(at, (points, directions)))
 
 
 def lookout(
@@ -130,24 +176,16 @@ def lookout(
     gamma: Drift | None = None,
 ) -> Lookout:
     """A compiled program that looks at points, along a direction each."""
-    spread, t = equation.diffusion, equation.temperature
-    turn: Product = curl or (lambda z, v: jnp.zeros_like(v))
+    spread, t, turn = equation.diffusion, equation.temperature, curl or _no_curl
 
     def at(pair: tuple[Vector, Vector]) -> Look:
         z, u = pair
-
-        def along(function: Callable[[Vector], Array]) -> tuple[Array, Array]:
-            return jax.jvp(function, (z,), (u,))
-
         values, slopes = _terms(equation, z)
         used = jnp.zeros_like(z) if gamma is None else gamma(z)
         corrections = [t * divergence(product, z) for product in (spread, turn)]
         return Look(
             residual=_residual(values, slopes, equation.force(z) / t),
-            energy=along(equation.energy),
-            diffusion=along(lambda y: matrix(spread, y)),
-            curl=along(lambda y: matrix(turn, y)),
-            field=(jnp.sum(values, axis=0), jnp.einsum("i,ikj->j", u, slopes)),
+            glance=_glance(equation, turn, pair, values, jnp.einsum("i,ikj->kj", u, slopes)),
             root=matrix(root or spread, z),
             gamma=jnp.stack([*corrections, used]),
         )

@@ -1,6 +1,7 @@
 """A black-box check of a kernel: does it leave the target alone as h -> 0, and how fast?"""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from ergodax import tree
 from ergodax.checks import numbers, real_number, whole_number
 from ergodax.kernel import check_kernel, check_key
 from ergodax.target.analytic import AnalyticTarget
-from ergodax.verify.kernel_report import Bias, KernelReport
+from ergodax.verify.kernel_report import LOOKS, Bias, KernelReport
 
 ALL_PAIRS = 6  # dimension up to which every product x_i x_j is watched
 DRAWS = 2**13  # at once, while they are small
@@ -24,6 +25,7 @@ STEPS = 4  # default duration, in the largest step size, at least
 DOUBLINGS = 4  # of it, at most
 FORGOTTEN = 0.5  # correlation with the start, below which an error has built up
 PILOT = 2**11  # runs that look for it
+MORE = 2  # times as many draws, at each of the LOOKS after the first
 
 
 class Moments(eqx.Module):
@@ -167,24 +169,41 @@ class _Moments(NamedTuple):
     variance: Any
 
 
-def measure(trial: Trial, key: PRNGKeyArray, count: int, num_draws: int) -> Change | None:
-    """Run from `num_draws` exact draws or a few more, chunk by chunk.
+class Runs:
+    """Runs from exact draws, of `count` steps each; more can be added, chunk by chunk.
 
-    None, and no more chunks, where a moment is not finite: it has no part in any arithmetic.
+    Args:
+        trial: the kernel, at one step size.
+        key: for all of them.
+        count: steps of a run.
+        num_draws: how many are wanted at first, at least.
     """
-    size = int(np.clip(NUMBERS // trial.source.mean.size, 1, min(DRAWS, num_draws)))
-    chunks, parts = -(-num_draws // size), []
-    for c in range(chunks):
-        parts.append(_chunk(trial, jax.random.fold_in(key, c), jnp.int32(count), size))
-        if not all(np.isfinite(moment).all() for part in parts[-1] for moment in part):
+
+    def __init__(self, trial: Trial, key: PRNGKeyArray, count: int, num_draws: int) -> None:
+        self.trial, self.key, self.count = trial, key, jnp.int32(count)
+        self.size = int(np.clip(NUMBERS // trial.source.mean.size, 1, min(DRAWS, num_draws)))
+        self.parts: list[tuple[_Moments, ...]] = []
+        self.finite = True
+
+    def change(self, num_draws: int) -> Change | None:
+        """What so many runs or a few more have changed.
+
+        None, and no more chunks, where a moment is not finite: it has no part in any arithmetic.
+        """
+        while self.finite and len(self.parts) * self.size < num_draws:
+            key = jax.random.fold_in(self.key, len(self.parts))
+            self.parts.append(_chunk(self.trial, key, self.count, self.size))
+            last = [moment for part in self.parts[-1] for moment in part]
+            self.finite = all(np.isfinite(moment).all() for moment in last)
+        if not self.finite:
             return None
-    before, change, end = (_pooled(part) for part in zip(*parts, strict=True))
-    error = np.sqrt(change.variance / (chunks * size))
-    # Var(end - start) = Var(end) + Var(start) - 2 Cov; what does not vary at the start has none.
-    twice = end.variance + before.variance - change.variance[1]
-    scale = 2.0 * np.sqrt(before.variance * end.variance)
-    memory = np.divide(twice, scale, out=np.zeros_like(twice), where=scale > 0)
-    return Change(np.sqrt(before.variance), change.mean, error, memory)
+        before, change, end = (_pooled(part) for part in zip(*self.parts, strict=True))
+        error = np.sqrt(change.variance / (len(self.parts) * self.size))
+        # Var(end - start) = Var(end) + Var(start) - 2 Cov; what is constant at the start has none.
+        twice = end.variance + before.variance - change.variance[1]
+        scale = 2.0 * np.sqrt(before.variance * end.variance)
+        memory = np.divide(twice, scale, out=np.zeros_like(twice), where=scale > 0)
+        return Change(np.sqrt(before.variance), change.mean, error, memory)
 
 
 @eqx.filter_jit
@@ -249,7 +268,8 @@ def kernel(
         key: a key of `jax.random.key`.
         step_sizes: three or more; `duration` is a whole number of each. By default 0.4, 0.2,
             0.1, 0.05 times the target's shortest time: 1 / k, with k the largest eigenvalue of
-            E[grad^2 U], or 1 / sqrt(k) for kernels with a kinetic temperature, of mass 1.
+            E[grad^2 U], or 1 / sqrt(k) for kernels with a kinetic temperature, of mass 1. These
+            are halved, up to 4 times, where the limit is not resolved to `tolerance`.
         duration: physical time, steps times h; by default 4 of the largest steps, doubled up to
             4 times until pilot runs forget half of where they began.
         temperature: T, which the kernel must have too: the draws are from exp(-U / T).
@@ -257,8 +277,10 @@ def kernel(
             and cosines, and U. The kinetic temperature is added where Info has it.
         prepare: (key, state) -> state, for what `init` does not draw from its stationary law:
             the thermostat of `sgnht` is N(A, T / mu), and begins at A.
-        num_draws: runs at each step size; rounded up to a whole number of chunks.
-        budget: the probability of a false alarm.
+        num_draws: runs at each step size at first, rounded up to a whole number of chunks. Where
+            a limit is suspicious, as at most one in ten of right ones is, they are doubled, up to
+            4 times.
+        budget: the probability of a false alarm, of all that is looked at.
         tolerance: the coarsest `resolution` at which a limit is called right.
 
     Returns:
@@ -282,30 +304,33 @@ def kernel(
         at = jnp.asarray(float(temperature))
         return Trial(check_kernel(make_kernel(h)), source, watched, at, prepare)
 
-    if step_sizes is None:
-        unit = _shortest_time(trial, key_scale, temperature)
-        step_sizes = [fraction * unit for fraction in FRACTIONS]
-    h, counts, time = _grid(step_sizes, duration)
+    unit = _shortest_time(trial, key_scale, temperature) if step_sizes is None else 1.0
+    own = [fraction * unit for fraction in FRACTIONS]
+    h, counts, time = _grid(own if step_sizes is None else step_sizes, duration)
     if duration is None:
         doubling = _forgetting(trial(float(h[0])), jax.random.fold_in(key_scale, 1), counts[0])
         counts, time = [doubling * count for count in counts], doubling * time
-    changes: list[Change] = []
-    for k, count in enumerate(counts):
-        change = measure(trial(float(h[k])), jax.random.fold_in(key_runs, k), count, num_draws)
-        if change is None:
-            break
-        changes.append(change)
-    diverged = float(h[len(changes)]) if len(changes) < h.size else None
-    kinetic = temperature * np.sqrt(2.0 / source.mean.size)  # its sd
-    return KernelReport(
-        *_biases(changes, h, watched.names, float(kinetic), num_draws),
-        duration=time,
-        num_draws=num_draws,
-        budget=budget,
-        tolerance=tolerance,
-        diverged=diverged,
-        memory=changes[0].memory,
-    )
+    kinetic = float(temperature * np.sqrt(2.0 / source.mean.size))  # its sd
+
+    def begin(look: int) -> list[Runs]:
+        """One for each step size."""
+        key_look = jax.random.fold_in(key_runs, look) if look else key_runs
+        keys = [jax.random.fold_in(key_look, k) for k in range(h.size)]
+        steps = zip(h, keys, counts, strict=True)
+        return [Runs(trial(float(step)), own, count, num_draws) for step, own, count in steps]
+
+    stated = {"duration": time, "budget": budget, "tolerance": tolerance}
+    judge = partial(_report, watched.names, kinetic, stated)
+    runs = begin(0)
+    report = judge(h, runs, num_draws)
+    for look in range(1, LOOKS):
+        if report.suspicious:
+            report = judge(h, runs, MORE * report.num_draws)
+        elif report.right_limit is None and step_sizes is None:
+            h, counts = 0.5 * h, [2 * count for count in counts]
+            runs = begin(look)
+            report = judge(h, runs, report.num_draws)
+    return report
 
 
 def _check(make_kernel: Any, target: Any, num_draws: Any, budget: float, tolerance: float) -> None:
@@ -337,7 +362,8 @@ def _shortest_time(trial: Callable[[float], Trial], key: PRNGKeyArray, temperatu
 def _forgetting(trial: Trial, key: PRNGKeyArray, count: int) -> int:
     """How many times as long the runs must be until no function remembers where it began."""
     for doubling in range(DOUBLINGS):
-        change = measure(trial, jax.random.fold_in(key, doubling), count << doubling, PILOT)
+        runs = Runs(trial, jax.random.fold_in(key, doubling), count << doubling, PILOT)
+        change = runs.change(PILOT)
         if change is None or change.memory.max() <= FORGOTTEN:
             return 1 << doubling
     return 1 << DOUBLINGS
@@ -363,6 +389,30 @@ def _grid(
             "Try step sizes duration / n for whole n."
         )
     return h, [int(count) for count in counts], time
+
+
+def _report(
+    names: tuple[str, ...],
+    kinetic: float,
+    stated: dict[str, float],
+    h: Float[np.ndarray, " all"],
+    runs: list[Runs],
+    num_draws: int,
+) -> KernelReport:
+    """What so many runs at each step size say, up to the first at which one is not finite."""
+    changes: list[Change] = []
+    for each in runs:
+        change = each.change(num_draws)
+        if change is None:
+            break
+        changes.append(change)
+    return KernelReport(
+        *_biases(changes, h, names, kinetic, num_draws),
+        num_draws=num_draws,
+        diverged=float(h[len(changes)]) if len(changes) < h.size else None,
+        memory=changes[0].memory,
+        **stated,
+    )
 
 
 def _biases(

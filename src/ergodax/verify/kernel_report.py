@@ -17,6 +17,8 @@ DOUBT = 0.2  # of an extrapolation; with 5 errors to a finding, the limit must b
 LARGE = 0.5  # sd: a bias beyond the reach of a few powers of h
 UNKNOWN = 1.0  # sd: little is known of a law whose error may be larger
 ORDER_ERROR = 0.4  # standard error of a slope that still says something
+LOOKS = 5  # at most, each with more draws than the one before
+SUSPICION = 0.1  # probability that a right kernel is looked at again, at most
 
 
 class Bias(NamedTuple):
@@ -128,8 +130,12 @@ class KernelReport:
 
     @property
     def critical(self) -> float:
-        """How many standard errors are no accident, each function being tested twice."""
-        return float(scipy.stats.norm.isf(0.5 * self.budget / (2 * len(self.functions))))
+        """How many standard errors are no accident, each function being tested twice a look."""
+        return self._errors(self.budget / LOOKS)
+
+    def _errors(self, probability: float) -> float:
+        """That some score is larger has at most this probability where all limits are 0."""
+        return float(scipy.stats.norm.isf(0.5 * probability / (2 * len(self.functions))))
 
     @property
     def fitted(self) -> int:
@@ -153,6 +159,15 @@ class KernelReport:
     def scores(self) -> Float[np.ndarray, "2 functions"]:
         """The limits in units of their standard errors."""
         return np.array([np.abs(each.value) / each.error for each in self.limits])
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether a limit may well be wrong, but not surely: more draws tell.
+
+        An error as large as `resolution` is found suspicious with a probability above .99, where
+        at the first look it would be found wrong with even odds.
+        """
+        return self._errors(SUSPICION) < float(self.scores.max()) <= self.critical
 
     @property
     def worst(self) -> str:

@@ -9,8 +9,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ergodax.checks import legible
-from ergodax.verify.differences import Hidden, hidden
-from ergodax.verify.equation import Drift, Equation, Look, Product, lookout
+from ergodax.verify.differences import PROBES, Hidden, hidden
+from ergodax.verify.equation import (
+    Drift,
+    Equation,
+    Glance,
+    Look,
+    Product,
+    glancing,
+    lookout,
+)
 from ergodax.verify.faults import Remedy, Suspect, remedies
 from ergodax.verify.region import in_words
 
@@ -239,6 +247,13 @@ def judge(case: Case) -> Report:
         )
     invariant, flow = bool(np.all(relative <= case.tolerance)), found.residual.flow
     still = bool(np.all(found.residual.current <= case.tolerance * _floored(flow)))
+
+    def glance(at: Points, along: Points) -> Glance:
+        return look(at, along).glance
+
+    # In few dimensions another program takes longer to compile than it saves.
+    few = points.shape[1] <= PROBES
+    along_segments = glance if few else glancing(case.equation, case.curl)
     suspect = Suspect(case.equation, case.curl, case.gamma, case.fields, case.names)
     gamma = np.abs(found.gamma[:, :2]).max()
     return Report(
@@ -249,13 +264,13 @@ def judge(case: Case) -> Report:
         if invariant
         else remedies(suspect, case.points, residual, scale, case.tolerance),
         tolerance=case.tolerance, region=in_words(points, case.names, case.num_drawn),
-        hidden=hidden(look, points, case.num_drawn), **_of_matrices(case, found),
+        hidden=hidden(along_segments, points, case.num_drawn), **_of_matrices(case, found),
     )  # fmt: skip
 
 
 def _of_matrices(case: Case, found: Look) -> dict[str, Any]:
     """What the report says of D, its root, Q and Gamma."""
-    d, r = found.diffusion[0], found.root
+    d, r = found.glance.diffusion[0], found.root
     eigenvalues = np.linalg.eigvalsh(0.5 * (d + d.swapaxes(1, 2)))
     # Relative at each point: D may vary by orders of magnitude between them.
     definite = np.all(eigenvalues[:, 0] >= -case.tolerance * np.abs(eigenvalues).max(axis=1))
@@ -271,7 +286,9 @@ def _of_matrices(case: Case, found: Look) -> dict[str, Any]:
         "least_eigenvalue": float(eigenvalues.min()),
         "asymmetry": asymmetry,
         "psd": bool(definite) and asymmetry <= case.tolerance,
-        "skew": None if case.curl is None else _asymmetry(found.curl[0], -1.0) <= case.tolerance,
+        "skew": None
+        if case.curl is None
+        else _asymmetry(found.glance.curl[0], -1.0) <= case.tolerance,
     }
 
 
