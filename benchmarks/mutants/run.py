@@ -4,9 +4,9 @@ The libraries are imported once, the package is not: each call of pytest is a fo
 from the copy. The checks of shapes in signatures are off, which saves a third of the time, and may
 let a mutant survive that they would have noticed, never the reverse.
 
-A few tests that come to the mutant's line run first: those that killed others of its file, then the
-quickest. Where these pass, all the tests of every file of which one test comes to the line, and
-then tests of any other file that come to it, the quickest first.
+A few tests that come to the mutant's line run first: new ones, those that killed others of its
+file, the quickest. Where these pass, all the tests of every file of which one test comes to the
+line, and then tests of any other file that come to it, the quickest first.
 """
 
 import contextlib
@@ -199,7 +199,8 @@ def calls(
     near = {test: book.covering(test, file, line) for test in tests}
     seconds = {name: took for each in near.values() for name, took in each.items()}
     first, together = [], 0.0
-    for name in sorted(seconds, key=lambda n: (-killers.get(n, 0), seconds[n])):
+    fresh = {name for test in tests for name in book.fresh(test)}
+    for name in sorted(seconds, key=lambda n: (n not in fresh, -killers.get(n, 0), seconds[n])):
         if len(first) < FIRST and (not first or together + seconds[name] < FEW_SECONDS):
             first.append(name)
             together += seconds[name]

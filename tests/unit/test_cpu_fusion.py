@@ -224,3 +224,11 @@ def test_the_work_of_a_function_within_is_counted():
     once = cpu_fusion._work(jax.make_jaxpr(jax.jit(jnp.sin))(X).jaxpr)
     often = cpu_fusion._work(jax.make_jaxpr(loop)(X).jaxpr)
     assert once == (X.size, 1) and often[0] == 5 * X.size
+
+
+def test_the_way_of_a_small_step_is_the_small_one():
+    kernel = ex.sgld(ex.FullGradient(ex.targets.gaussian(jnp.zeros(3), jnp.eye(3))), 0.1)
+    for chains in (1, 4):
+        keys = jax.random.split(KEY, chains)
+        states = jax.vmap(kernel.init, (0, None))(keys, jnp.zeros(3))
+        assert loop.way_of_steps(kernel, keys, states).small
