@@ -162,6 +162,7 @@ def test_the_cost_is_that_of_all_inner_steps():
         )
         for rows in (5, 2)
     ]
-    kernel = ex.split_hmc(*parts, 0.1, num_leapfrog_steps=3, num_inner_steps=4)
+    slow, fast = parts
+    kernel = ex.split_hmc(slow, fast, 0.1, num_leapfrog_steps=3, num_inner_steps=4)
     _, info = kernel.step(jax.random.key(1), kernel.init(jax.random.key(0), jnp.zeros(2)))
     assert int(info.evaluations) == 3 * (5 + 4 * 2)
