@@ -162,3 +162,4 @@ def test_a_rotation_is_skew_symmetric(x64):
     np.testing.assert_allclose(moved["position"], -(np.eye(3) + q) @ G, rtol=1e-12)
     with pytest.raises(ValueError, match="skew-symmetric"):
         dynamics.irreversible_langevin(q + 1e-3 * np.eye(3))
+    dynamics.irreversible_langevin(q + 1e-8 * np.eye(3))
