@@ -76,8 +76,9 @@ class Book:
         return self.kept.get(test, {}).get("digest") == digest(test)
 
     def add(self, test: str, tests: dict[str, dict[str, Any]]) -> None:
-        """Write down what was executed."""
-        self.kept[test] = {"digest": digest(test), "tests": tests}
+        """Write down what was executed, and which tests were not there before."""
+        fresh = sorted(tests.keys() - self.kept.get(test, {}).get("tests", tests).keys())
+        self.kept[test] = {"digest": digest(test), "tests": tests, "fresh": fresh}
         self.path.write_text(json.dumps(self.kept), encoding="utf-8")
 
     def covering(self, test: str, file: str, line: int) -> dict[str, float]:
@@ -88,6 +89,10 @@ class Book:
             for name, one in tests.items()
             if line in one["lines"].get(file, ())
         }
+
+    def fresh(self, test: str) -> list[str]:
+        """Its tests that were not there when it was recorded before: survivors may fall to them."""
+        return self.kept[test].get("fresh", [])
 
     def seconds(self, test: str) -> float:
         """Of CPU time, of all the tests in it."""

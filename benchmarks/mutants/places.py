@@ -89,11 +89,11 @@ VERIFY = {
 }
 DRIVER = {
     "compile.py": _named("traced sample"),
-    "cpu_fusion.py": _named("cpu_fusion"),
+    "cpu_fusion.py": _named("cpu_fusion traced"),
     "loop.py": _named("sample phases going_on resume"),
     "progress.py": _named("progress max_seconds"),
     "run.py": _named("sample going_on resume one_writer"),
-    "sample.py": _named("sample input resume"),
+    "sample.py": _named("sample input going_on resume"),
     "samples.py": _named("storage summary phases"),
 }
 ELSEWHERE = ("bad_input", "exact_kernels", "control_flow", "schedules")

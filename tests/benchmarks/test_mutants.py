@@ -73,6 +73,9 @@ def test_those_that_come_to_the_line_run_first_and_then_whole_files(tmp_path):
     assert [options for options, _ in rest] == places.arguments(named)
     assert [options for options, _ in run.calls(file, 5, book, {})] == places.arguments(named)
 
+    book.add(named[0], {name: {"seconds": 3, "lines": here} for name in ("a", "b", "new")})
+    assert next(run.calls(file, 3, book, {"b": 1}))[0] == ["new", "b", "a"]
+
 
 def test_the_lines_of_each_test_are_recorded(tmp_path):
     """In a process of its own: a test of one's own line, with a package of one function."""

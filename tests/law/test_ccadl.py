@@ -7,6 +7,7 @@ rest of the step is linear on a Gaussian: the law is exact, and so is its order 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -283,3 +284,16 @@ def test_the_thermostat_rests_at_a_whatever_the_noise(key):
     x, auxiliary = sampled.run_watched(kernel, start, 30_000, key)
     sampled.assert_mean(x**2 / (2.0 * np.array([1.0, 2.0, 0.5])), 1.0, 0.06)
     sampled.assert_mean(auxiliary["thermostat"], 1.0, 0.03)
+
+
+def test_the_first_momentum_has_the_first_temperature(x64):
+    """A schedule that is at 4 at step 0 alone."""
+    gradient = ex.NoisyGradient(line(), 1.0)
+    kernels = [
+        ccadl(gradient, 0.1, temperature=t)
+        for t in (lambda step: jnp.where(step == 0, 4.0, 1.0), 4.0)
+    ]
+    momenta = [
+        kernel.init(jax.random.key(0), jnp.zeros(1)).auxiliary["momentum"] for kernel in kernels
+    ]
+    np.testing.assert_allclose(momenta[0], momenta[1], rtol=1e-12)

@@ -176,3 +176,15 @@ def test_momenta_are_drawn_anew_every_other_step(x64):
             moved.append(float(kernel.step(jax.random.key(1), state)[0].position[0]))
         ends.append(moved[0] == moved[1])
     assert ends == [True, False, True]
+
+
+def test_the_first_momentum_has_the_first_temperature(x64):
+    """A schedule that begins at 4 and is at 1 from the first step on."""
+    gradient = ex.FullGradient(ex.targets.gaussian(np.zeros(2), np.ones(2)))
+    falling = ex.sghmc(gradient, 0.1, temperature=lambda step: jnp.where(step == 0, 4.0, 1.0))
+    momenta = [
+        kernel.init(jax.random.key(0), jnp.zeros(2)).auxiliary["momentum"]
+        for kernel in (falling, ex.sghmc(gradient, 0.1), ex.sghmc(gradient, 0.1, temperature=4.0))
+    ]
+    np.testing.assert_allclose(momenta[0], 2.0 * momenta[1], rtol=1e-12)
+    np.testing.assert_allclose(momenta[0], momenta[2], rtol=1e-12)

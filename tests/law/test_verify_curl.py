@@ -394,3 +394,8 @@ def test_beyond_what_is_known_the_nearest_value_holds():
     far = [float(spline(jnp.array([x]))[0]) for x in (3.5, 4.0, 100.0)]
     np.testing.assert_allclose(far, axis.centres[np.abs(axis.centres) < 2.0].max(), atol=1e-4)
     assert float(jax.grad(lambda z: spline(z)[0])(jnp.array([50.0]))[0]) == 0.0
+
+
+def test_in_one_dimension_q_is_nothing_and_skew():
+    found = curl(lambda z: -(z**3), lambda z: 1.0, lambda z: 0.25 * z @ z * (z @ z), dimension=1)
+    assert found(jnp.array([0.3])).matrix.tolist() == [[0.0]] and found.skewness_error == 0.0

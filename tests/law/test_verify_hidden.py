@@ -7,6 +7,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.recipe import dynamics
+from ergodax.verify.auxiliary import _weights
 from ergodax.verify.differences import Probe
 from ergodax.verify.equation import Equation, glancing, lookout
 
@@ -178,3 +179,9 @@ def test_few_columns_are_followed_in_many_dimensions(d, columns):
     probe = Probe(lambda at, along: None, np.zeros((4, d)))  # pyright: ignore[reportArgumentType]
     assert probe.columns.shape == (d, columns)
     assert probe.which.tolist() == [0] + d * columns * [1] + d * columns * [2] + d * [3]
+
+
+def test_a_weight_for_each_coordinate_and_one_for_all():
+    position = np.array([[0.0, 2.0], [2.0, 2.0]])
+    expected = [[1.0, np.tanh(-1.0), 0.0], [1.0, np.tanh(1.0), 0.0]]
+    np.testing.assert_allclose(_weights(position), expected, rtol=1e-12)

@@ -283,8 +283,8 @@ def test_steps_are_halved_where_the_limit_is_not_resolved(key):
     def kernel(h):
         return ex.euler_maruyama(recipe, EXACT, h)
 
-    report = verify(kernel, LINE, key=key)
-    assert report.ok and report.step_sizes.max() < 0.25, report
+    report = verify(kernel, LINE, key=key, tolerance=0.05)
+    assert report.right_limit is not False and report.step_sizes.max() < 0.25, report
     given = (0.05, 0.1, 0.2, 0.4)
     report = verify(kernel, LINE, key=key, step_sizes=given, tolerance=0.01)
     assert report.right_limit is None and report.step_sizes.tolist() == list(given)

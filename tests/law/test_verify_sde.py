@@ -304,3 +304,9 @@ def test_points_are_drawn_from_the_density():
         values = np.asarray(jax.vmap(energy)(points))
     assert abs(values.mean() - 5.0) < 5.0 * np.sqrt(5.0 / 400)
     assert abs(values.var() / 5.0 - 1.0) < 0.5
+
+
+@pytest.mark.parametrize("temperature", [0.0, -0.5])
+def test_a_temperature_is_positive(temperature):
+    with pytest.raises(ValueError, match="temperature must be positive"):
+        ex.verify.sde(lambda z: -z, lambda z: 1.0, potential, POINTS, temperature=temperature)

@@ -208,13 +208,6 @@ def test_a_measured_number_that_is_none_is_refused(text, monkeypatch):
         compiling.measured("ERGODAX_OF_THIS_TEST", 7, 9)
 
 
-def test_the_first_version_of_jax_that_understands(monkeypatch):
-    """0.12; and what this one understands, later ones of its kind do."""
-    for version, expected in (((0, 11, 9), False), ((0, 12, 0), True), ((0, 99, 0), True)):
-        monkeypatch.setattr(jax, "__version_info__", version)
-        assert cpu_fusion.understood.__wrapped__() is expected
-
-
 def test_the_work_of_a_function_within_is_counted():
     """Once where it is called, and as often as a loop is long."""
 
@@ -224,3 +217,11 @@ def test_the_work_of_a_function_within_is_counted():
     once = cpu_fusion._work(jax.make_jaxpr(jax.jit(jnp.sin))(X).jaxpr)
     often = cpu_fusion._work(jax.make_jaxpr(loop)(X).jaxpr)
     assert once == (X.size, 1) and often[0] == 5 * X.size
+
+
+def test_the_way_of_a_small_step_is_the_small_one():
+    kernel = ex.sgld(ex.FullGradient(ex.targets.gaussian(jnp.zeros(3), jnp.eye(3))), 0.1)
+    for chains in (1, 4):
+        keys = jax.random.split(KEY, chains)
+        states = jax.vmap(kernel.init, (0, None))(keys, jnp.zeros(3))
+        assert loop.way_of_steps(kernel, keys, states).small

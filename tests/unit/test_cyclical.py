@@ -99,3 +99,9 @@ def test_exploring_steps_need_not_be_feasible(key):
     assert samples.info.feasible.all()
     with pytest.raises(ex.DivergenceError, match="negative variance"):
         run(ex.sgld(noisy, 0.1, temperature=0.01, compensate=True), 8, key)
+
+
+@pytest.mark.parametrize("exploration", [-0.1, 1.0, 1.5])
+def test_some_steps_of_a_cycle_sample(exploration):
+    with pytest.raises(ValueError, match="exploration"):
+        ex.cyclical(ex.sgld, GRADIENT, 1.0, period=100, exploration=exploration)

@@ -177,3 +177,10 @@ def test_markers_move_as_the_parabola_says():
         np.testing.assert_allclose(new[:, 0], [0.0, 1.0, expected, 6.0, 9.0], rtol=1e-6)
         assert moved[:, 0].tolist() == [0, 2, 5 + step, 8, 11]
         np.testing.assert_allclose(rest[:, 0], late - step * (np.arange(5) == 2), rtol=1e-6)
+
+
+def test_markers_begin_where_they_should_be_at_the_ends():
+    """And, of symmetric probabilities, as far before their places as behind them."""
+    behind = np.asarray(online.Quantiles((0.1, 0.5, 0.9)).init(jnp.zeros(1)).behind[:, 0])
+    np.testing.assert_allclose(behind[[0, -1]], 0.0, atol=1e-6)
+    np.testing.assert_allclose(behind, -behind[::-1], atol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ergodax import Column, Dense, Diagonal, LowRank, Scalar, tree
-from ergodax.recipe.operators.algebra import solve_sum
+from ergodax.recipe.operators.algebra import as_operator, solve_sum
 
 D = 4
 VALUES = np.array([0.5, 2.0, 1.5, 3.0])
@@ -207,3 +207,8 @@ def test_the_symmetric_root_of_a_low_rank(x64):
     np.testing.assert_allclose(found, found.T, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found @ found, matrix, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(columns(itself.mv, "vector"), matrix, rtol=1e-12)
+
+
+def test_a_tree_without_leaves_is_no_operator():
+    with pytest.raises(TypeError, match="mass must be a number, a vector, a matrix or an operator"):
+        as_operator({}, "mass")

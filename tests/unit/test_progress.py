@@ -8,7 +8,7 @@ import pytest
 import rich.console
 
 import ergodax as ex
-from ergodax.driver.progress import progress_bar
+from ergodax.driver.progress import Clock, progress_bar
 
 KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
 
@@ -44,3 +44,8 @@ def test_an_error_passes_through_the_bar(screen):
     with pytest.raises(RuntimeError, match="boom"), progress_bar(10, show=True) as report:
         report(5, 100.0)
         raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize("rate, steps", [(0.1, 1), (1.0, 2), (3.3, 6)])
+def test_a_chunk_is_of_the_steps_of_its_seconds_and_never_empty(rate, steps):
+    assert Clock(seconds=2.0, rate=rate).steps() == steps

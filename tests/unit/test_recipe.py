@@ -153,3 +153,13 @@ def test_unknown_variables_are_refused():
     recipe = ex.Recipe(lambda z: {"momentun": 1.0})
     with pytest.raises(ValueError, match="diffusion names the variable 'momentun'.*position"):
         recipe.diffusion_at({"position": jnp.ones(2)})
+
+
+def test_a_rotation_is_skew_symmetric(x64):
+    """dx = -(I + Q) grad U dt; to 1e-6 of the entries, and no further."""
+    q = np.array([[0.0, 0.7, 0.0], [-0.7, 0.0, -0.2], [0.0, 0.2, 0.0]])
+    moved = drift(dynamics.irreversible_langevin(q), state())
+    np.testing.assert_allclose(moved["position"], -(np.eye(3) + q) @ G, rtol=1e-12)
+    with pytest.raises(ValueError, match="skew-symmetric"):
+        dynamics.irreversible_langevin(q + 1e-3 * np.eye(3))
+    dynamics.irreversible_langevin(q + 1e-8 * np.eye(3))

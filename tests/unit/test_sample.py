@@ -156,3 +156,14 @@ def test_the_last_steps_make_no_draw_and_are_taken():
     options = {"thin": 3, "key": jax.random.key(0), "progress": False}
     samples = ex.sample(kernel, np.zeros(1), 7, burn_in=2, **options)
     assert samples.num_draws == 2 and (samples.final_state.step == 9).all()
+
+
+def test_every_leaf_of_positions_has_a_place_for_each_chain():
+    target = ex.Target(lambda z: 0.5 * (jnp.sum(z["a"] ** 2) + jnp.sum(z["b"] ** 2)))
+    kernel = ex.sgld(ex.FullGradient(target), 0.1)
+    for b in (np.zeros((2, 1), np.float32), np.zeros((), np.float32)):
+        with pytest.raises(ValueError, match="must have a leading axis of length"):
+            positions = {"a": np.zeros((3, 1), np.float32), "b": b}
+            ex.sample(
+                kernel, positions=positions, num_steps=2, key=jax.random.key(0), progress=False
+            )

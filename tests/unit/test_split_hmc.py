@@ -150,3 +150,19 @@ def test_info_is_of_the_whole_potential():
     np.testing.assert_allclose(draws.info.potential[0], potential, rtol=1e-12)
     norms = jnp.linalg.norm(gradient, axis=1)
     np.testing.assert_allclose(draws.info.gradient_norm[0], norms, rtol=1e-10)
+
+
+def test_the_cost_is_that_of_all_inner_steps():
+    """3 steps of a slow gradient of 5 rows, each with 4 of a fast one of 2."""
+    parts = [
+        ex.Posterior(
+            lambda w: -0.5 * jnp.sum(w**2),
+            lambda w, x: -0.5 * jnp.sum((w - x) ** 2),
+            np.arange(float(rows)),
+        )
+        for rows in (5, 2)
+    ]
+    slow, fast = parts
+    kernel = ex.split_hmc(slow, fast, 0.1, num_leapfrog_steps=3, num_inner_steps=4)
+    _, info = kernel.step(jax.random.key(1), kernel.init(jax.random.key(0), jnp.zeros(2)))
+    assert int(info.evaluations) == 3 * (5 + 4 * 2)

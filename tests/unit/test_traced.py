@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.driver import cpu_fusion
 from ergodax.driver.compile import one_of, traced
 
 KERNEL = ex.sgld(ex.FullGradient(ex.Target(lambda x: 0.5 * jnp.sum(x**2))), 0.1)
@@ -148,3 +149,11 @@ def test_a_kernel_of_a_plain_class_is_compiled_once():
 
 def test_arrays_of_numpy_are_not_weakly_typed():
     assert not one_of(np.zeros((2, 3), np.float32)).weak_type
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
+def test_the_first_version_of_jax_that_understands(monkeypatch):
+    """0.12; and what this one understands, later ones of its kind do."""
+    for version, expected in (((0, 11, 9), False), ((0, 12, 0), True), ((0, 99, 0), True)):
+        monkeypatch.setattr(jax, "__version_info__", version)
+        assert cpu_fusion.understood.__wrapped__() is expected

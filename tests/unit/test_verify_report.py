@@ -7,7 +7,7 @@ import pytest
 import scipy
 
 import ergodax as ex
-from ergodax.verify.kernel_report import Bias, KernelReport
+from ergodax.verify.kernel_report import Bias, KernelReport, limit
 
 BANANA = ex.targets.banana()
 
@@ -174,3 +174,12 @@ def test_a_limit_is_suspicious_before_it_is_wrong():
 def test_the_verdict_of_a_kernel():
     assert of_kernel(0.0).verdict.startswith("Right limit: an error of ")
     assert of_kernel(0.5).verdict.startswith("Wrong limit: as h -> 0 the mean of x is off by 0.5 ")
+
+
+def test_what_the_highest_power_takes_off_a_limit_is_doubted():
+    """5 h + c h^6 vanishes at 0, though the parabola through it is at 0.19, known to 1e-4."""
+    h = np.array([0.02, 0.04, 0.08])
+    bias = np.stack([5.0 * h + 0.6 * (h / 0.08) ** 6, 0.2 + 0.3 * h - h**2], axis=1)
+    value, error = limit(h, Bias(bias, np.full(bias.shape, 1e-4)))
+    assert 0.15 < value[0] < 5.0 * error[0], "a curve far from its limit"
+    assert abs(value[1] - 0.2) < error[1] < 0.02, "and one that is near it"

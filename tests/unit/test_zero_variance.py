@@ -10,7 +10,7 @@ from scipy import stats
 
 import ergodax as ex
 from ergodax.postprocess import gradients, zero_variance
-from ergodax.stats.zero_variance import Basis, Data, fit
+from ergodax.stats.zero_variance import Basis, Data, _batch_sums, fit
 
 PRECISION = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.5]])
 COVARIANCE, MEAN = np.linalg.inv(PRECISION), np.array([1.0, -2.0, 0.5])
@@ -285,6 +285,14 @@ def test_a_direction_without_a_gradient_has_no_part():
     """Its control variate is 0 throughout; the others are as they are without it."""
     x = any_draws(2, 200)
     g = (x - MEAN) * np.array([2.0, 1.0, 0.0])
-    found = zero_variance(x, g)
+    found = zero_variance(x, g, diagonal=True)
     np.testing.assert_allclose(found.mean[:2], MEAN[:2], atol=1e-9)
     assert np.isfinite(found.mean).all()
+
+
+def test_sums_over_stretches_wherever_their_numbers_begin():
+    """Deviations from the mean of 3: -2, -1 and 3, 0."""
+    values = np.array([[1.0], [2.0], [6.0], [3.0]])
+    for first in (0, 1, 5):
+        batch = first + np.array([0, 0, 1, 1])
+        np.testing.assert_allclose(_batch_sums(values, batch), [[-3.0], [3.0]])

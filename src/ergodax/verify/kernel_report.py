@@ -40,14 +40,17 @@ def limit(h: Steps, bias: Bias) -> Estimate:
 
     d is held to N(0, (largest bias)^2), in units of the largest step, so that it costs
     precision only where there is a curve to be wrong about. What the extrapolation took off
-    the bias at the smallest step is believed to `DOUBT` of itself, as a second error: a limit
-    much smaller than that, as of a curve far from its limit, is no finding.
+    the bias at the smallest step, and what the highest power took off the limit, are believed to
+    `DOUBT` of themselves, as further errors: a limit much smaller than these, as of a curve far
+    from its limit, is no finding, however many draws there are.
     """
     powers = np.vander(h / h.max(), min(h.size, 4), increasing=True)
 
     def intercept(y: np.ndarray, s: np.ndarray) -> tuple[float, float]:
-        a, error = _held_fit(powers, y, s, held=np.max(np.abs(y) + s), which=0)
-        return a, np.hypot(error, DOUBT * (y[h.argmin()] - a))
+        held = np.max(np.abs(y) + s)
+        a, error = _held_fit(powers, y, s, held=held, which=0)
+        before, _ = _held_fit(powers[:, :-1], y, s, held=held, which=0)
+        return a, np.linalg.norm([error, DOUBT * (y[h.argmin()] - a), DOUBT * (before - a)])
 
     return _each(intercept, bias)
 
