@@ -77,6 +77,7 @@ def test_quadrature_and_nuts_agree(name, as_strangers):
 
 def test_stored_quadrature_is_posteriordbs(as_strangers):
     """Eight schools is in both; our quadrature against their Stan."""
+    made("posteriordb-schools")  # skipped where its data are not here
     ours, theirs = (make.reference(CASES[n]) for n in ("schools", "posteriordb-schools"))
     assert ours is not None and theirs is not None
     assert np.abs((ours.mean - theirs.mean) / ours.sd).max() < 5 * theirs.error_mean
