@@ -86,7 +86,7 @@ def ours(bags: csr_array, topics: int, seed: int, **settings: Any) -> Found:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LatentDirichletAllocation(topics, random_state=seed, **settings).fit(bags)
-    return Found(model.draws_, model.doc_topic_prior_, f"{model.n_iter_} passes")
+    return Found(model.predictive_draws(), model.doc_topic_prior_, f"{model.n_iter_} passes")
 
 
 def scikit_learn(bags: csr_array, topics: int, seed: int, **settings: Any) -> Found:

@@ -65,7 +65,7 @@ def log_gamma(key: PRNGKeyArray, shape: Float[Array, "..."]) -> Float[Array, "..
 
     Args:
         key: a fresh key.
-        shape: of each number, positive; arrays of any dimensions.
+        shape: of each number, positive; arrays of any dimensions. NaN gives NaN.
 
     Reference:
         Marsaglia and Tsang, A simple method for generating gamma variables, 2000.
@@ -87,7 +87,7 @@ def log_gamma(key: PRNGKeyArray, shape: Float[Array, "..."]) -> Float[Array, "..
         found = jnp.where(accepted, found, jnp.log(d) + log_v)
         return number + 1, found, accepted | well
 
-    carry = (jnp.int32(0), jnp.zeros_like(shape), jnp.zeros(shape.shape, bool))
+    carry = (jnp.int32(0), jnp.zeros_like(shape), ~jnp.isfinite(shape))  # or it would never end
     _, found, _ = lax.while_loop(lambda carry: ~jnp.all(carry[2]), one_round, carry)
     return found - jax.random.exponential(key_power, shape.shape, shape.dtype) / shape
 

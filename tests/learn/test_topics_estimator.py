@@ -66,7 +66,6 @@ def test_known_topics_and_weights_are_found(fitted):
 
 def test_perplexity_is_nearly_that_of_the_true_topics(fitted):
     model, _, _, phi = fitted
-    new, theta, _ = simulated(400, seed=0)[0], None, None
     rng = np.random.default_rng(9)
     theta = rng.dirichlet(np.full(TOPICS, 0.3), 400)
     new = np.stack([rng.multinomial(50, row @ phi) for row in theta])
@@ -188,6 +187,34 @@ def test_the_fitted_priors_are_the_maxima():
     gain = (digamma(words + beta) - digamma(beta)).sum()
     loss = 500 * (digamma(words.sum(1) + 500 * beta) - digamma(500 * beta)).sum()
     assert gain == pytest.approx(loss, rel=1e-3), "the derivative is zero"
+
+
+def test_a_word_that_no_document_had_can_be_predicted():
+    counts = np.hstack([np.kron(np.eye(2, dtype=int), np.full((40, 4), 6)), np.zeros((80, 2), int)])
+    model = LatentDirichletAllocation(2, topic_word_prior=1e-3, random_state=0, max_iter=16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        model.fit(counts)
+    new = np.tile(np.arange(10) >= 8, (5, 1)).astype(int) * 8
+    expected = model.topic_word_prior_ / model.components_.sum(axis=1)
+    assert 1 / expected.max() < model.perplexity(new) < 1 / expected.min()
+    assert (model.draws_[..., 8:] == 0).mean() > 0.5, "by most draws it has no probability"
+    weights = model.transform(new)
+    np.testing.assert_allclose(weights, model.transform(np.zeros((1, 10), int)), atol=0.35)
+
+
+def test_a_disk_that_is_full_and_a_store_alone_are_named(tmp_path, monkeypatch):
+    counts = simulated(20)[0]
+    model = LatentDirichletAllocation(2, checkpoint=ex.Checkpoint(tmp_path / "fit"), max_iter=8)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(learning.checkpoint, "save", full)
+    with pytest.raises(ex.StorageError, match="No space left"):
+        model.fit(counts)
+    with pytest.raises(ValueError, match="give it a folder"):
+        model.set_params(checkpoint=ex.Checkpoint(store=tmp_path / "draws")).fit(counts)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def swept(key, counts, sweeps):
                 jnp.asarray(PHI),
                 jnp.asarray(ALPHA, jnp.float32),
             )
-        return add_words(jnp.zeros((2, 3)), tokens, assigned), documents
+        return add_words(jnp.zeros((2, 3), jnp.int32), tokens, assigned, 1), documents
 
     return run(key)
 

@@ -143,3 +143,8 @@ def test_gamma_numbers_have_their_law(shape, key):
     np.testing.assert_allclose(
         found.mean(), special.digamma(shape), atol=6 * (special.polygamma(1, shape) / 40_000) ** 0.5
     )
+
+
+def test_a_gamma_number_of_no_shape_is_none_and_ends(key):
+    found = np.asarray(random_numbers.log_gamma(key, jnp.array([1.0, np.nan, 2.0])))
+    assert np.isnan(found).tolist() == [False, True, False]

@@ -179,7 +179,9 @@ class _Found:
         from ergodax.learn.topics import describe, hold_back, perplexity
 
         held = hold_back(tested, np.random.default_rng([seed, 1]), held_back)
-        given = held.probabilities(jax.random.key(seed), model.draws_, model.doc_topic_prior_)
+        given = held.probabilities(
+            jax.random.key(seed), model.predictive_draws(), model.doc_topic_prior_
+        )
         shares = model.components_.sum(axis=1) / model.components_.sum()
         mean = model.draws_.mean(axis=0)
         self.trace = pd.DataFrame(model.trace_, columns=["passes", "log likelihood"])

@@ -119,15 +119,17 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         plan = self._plan()
         bags = self._counts(X, reset=True)
-        folder = check_checkpoint(self.checkpoint)
-        place = None if folder is None else folder.folder
-        file = None if place is None else Path(place) / FILE
-        resume = folder is not None and folder.resume
+        kept = check_checkpoint(self.checkpoint)
+        if kept is not None and kept.folder is None:
+            raise ValueError("checkpoint has store= alone; give it a folder, to keep the fit in.")
+        file = None if kept is None or kept.folder is None else Path(kept.folder) / FILE
+        resume = kept is not None and kept.resume
         with progress_bar(
             plan.max_passes, show=self.verbose, what="topics", unit="passes"
         ) as report:
             found = Learning(bags, plan, file, resume, report).to_end()
         self._documents, self._stream = shape_of(bags)[0], None
+        self._unseen = np.asarray(bags.sum(axis=0)).ravel() == 0
         self._take(found)
         if not self.converged_:
             warnings.warn(self.verdict_, NotConvergedWarning, stacklevel=2)
@@ -156,8 +158,11 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 self.topic_word_prior_, self._seed,
             )  # fmt: skip
         self._stream.learn(bags)
+        self._unseen &= np.asarray(bags.sum(axis=0)).ravel() == 0
         self.draws_ = self._stream.draws(len(self.draws_))
         self._describe(self._stream.counts.sum(axis=1))
+        seen = self._stream.documents - self._documents
+        self.verdict_ = f"The first documents: {self._first} Since then {seen:,} were seen once."
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "documents K"]:
@@ -171,7 +176,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         check_is_fitted(self)
         bags = self._counts(X, reset=False)
-        return document_weights(self._key(1), bags, self.draws_, self.doc_topic_prior_).mean(axis=0)
+        phis = self.predictive_draws()
+        return document_weights(self._key(1), bags, phis, self.doc_topic_prior_).mean(axis=0)
 
     def perplexity(self, X: Any) -> float:
         """exp(-mean log probability) of half of the words of documents, given the other half.
@@ -187,12 +193,22 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         check_is_fitted(self)
         held = hold_back(self._counts(X, reset=False), np.random.default_rng(0), "half")
-        found = held.probabilities(self._key(2), self.draws_, self.doc_topic_prior_)
+        found = held.probabilities(self._key(2), self.predictive_draws(), self.doc_topic_prior_)
         return perplexity(found, held.counts)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean log probability of a held-back word, see `perplexity`; more is better."""
         return -float(np.log(self.perplexity(X)))
+
+    def predictive_draws(self) -> Float[np.ndarray, "draws K W"]:
+        """The draws of phi to predict with: words that no document had are at their expectation.
+
+        Their phi_kw is independent of all that was seen, and of most draws less than any float, so
+        that a new document with such a word would have the probability 0.
+        """
+        check_is_fitted(self)
+        expected = self.topic_word_prior_ / self.components_.sum(axis=1)
+        return np.where(self._unseen, expected[None, :, None], self.draws_).astype(np.float32)
 
     def summary(self, feature_names: Any = None, top: int = 10) -> pd.DataFrame:
         """A row for each topic, the most frequent first.
@@ -273,7 +289,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.doc_topic_prior_, self.topic_word_prior_ = found.alpha, found.beta
         self._describe(np.asarray(found.state.auxiliary["counts"], float).sum(axis=1))
         self.converged_ = found.settled
-        self.verdict_ = self._verdict(found)
+        self.verdict_ = self._first = self._verdict(found)
 
     def _verdict(self, found: Learned) -> str:
         change = f"{100 * np.expm1(found.gain):.1f} %"

@@ -18,6 +18,7 @@ from ergodax.tree import Number
 TINY = 1e-30  # the least probability of a word, so that some topic can have it
 AT_ONCE = 2_000  # documents whose weights are found at a time
 
+Counts = Int[Array, "K W"] | Float[Array, "K W"]
 Assigned = Int[Array, "rows lanes"]  # the topic of each token; K, the number of topics, for none
 
 
@@ -101,18 +102,16 @@ def count_topics(
     return counts.at[places].add((tokens.words >= 0).astype(dtype), mode="drop")
 
 
-def add_words(
-    counts: Float[Array, "K W"], tokens: Tokens, assigned: Assigned, weight: Number = 1.0
-) -> Float[Array, "K W"]:
+def add_words(counts: Counts, tokens: Tokens, assigned: Assigned, weight: Number) -> Counts:
     """n_kw with more for each token of topic k that is the word w.
 
     Args:
-        counts: n_kw.
+        counts: n_kw, whole (floats would stand still at 2^24) or weighted.
         tokens: of one block.
         assigned: the topic of each token.
         weight: what each counts for.
     """
-    one = jnp.where(tokens.words >= 0, weight, 0.0).astype(counts.dtype)
+    one = (tokens.words >= 0).astype(counts.dtype) * jnp.asarray(weight, counts.dtype)
     return counts.at[assigned, jnp.maximum(tokens.words, 0)].add(one, mode="drop")
 
 

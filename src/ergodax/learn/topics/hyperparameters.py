@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.special import digamma, gammaln
 
 from ergodax.learn.topics.gibbs import count_topics
@@ -41,7 +41,7 @@ class Tables:
 
 
 def count_tables(
-    tokens: Tokens, assigned: Array, counts: Float[Array, "K W"], longest: int
+    tokens: Tokens, assigned: Array, counts: Int[Array, "K W"], longest: int
 ) -> Tables:
     """Count, over all blocks.
 
@@ -61,9 +61,7 @@ def count_tables(
 
 
 @eqx.filter_jit
-def _histograms(
-    tokens: Tokens, assigned: Array, num_topics: int, longest: int
-) -> tuple[Float[Array, "K longest"], Float[Array, " longest"]]:
+def _histograms(tokens: Tokens, assigned: Array, num_topics: int, longest: int) -> Sums:
     topics = jnp.arange(num_topics)[None, :, None]
 
     def block(
@@ -72,11 +70,11 @@ def _histograms(
         counts = count_topics(*given, num_topics).astype(jnp.int32)
         here = jnp.broadcast_to(topics, counts.shape)
         return (
-            sums[0].at[here, counts].add(1.0),
-            sums[1].at[jnp.sum(counts, axis=1)].add(1.0),
+            sums[0].at[here, counts].add(1),
+            sums[1].at[jnp.sum(counts, axis=1)].add(1),
         ), None
 
-    none = jnp.zeros((num_topics, longest + 1)), jnp.zeros(longest + 1)
+    none = jnp.zeros((num_topics, longest + 1), jnp.int32), jnp.zeros(longest + 1, jnp.int32)
     return jax.lax.scan(block, none, (tokens, assigned))[0]
 
 

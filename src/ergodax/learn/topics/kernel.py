@@ -44,7 +44,7 @@ class TopicGibbs(Kernel):
     def init(self, key: PRNGKeyArray, position: Float[Array, "K W"]) -> State:
         """No token has a topic yet."""
         assigned = nothing_assigned(self.tokens, position.shape[0])
-        auxiliary = {"assigned": assigned, "counts": jnp.zeros_like(position)}
+        auxiliary = {"assigned": assigned, "counts": jnp.zeros(position.shape, jnp.int32)}
         return State(position, auxiliary, None, None, jnp.int32(0))
 
     def step(self, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
@@ -55,9 +55,9 @@ class TopicGibbs(Kernel):
         block = jax.tree.map(lambda x: x[number], self.tokens)
         before = state.auxiliary["assigned"][number]
         after, _ = sweep(key_sweep, block, before, phi, alpha)
-        counts = add_words(state.auxiliary["counts"], block, before, -1.0)
-        counts = add_words(counts, block, after)
-        pseudo = counts + self.beta.astype(phi.dtype)
+        counts = add_words(state.auxiliary["counts"], block, before, -1)
+        counts = add_words(counts, block, after, 1)
+        pseudo = counts.astype(phi.dtype) + self.beta.astype(phi.dtype)
         due = (state.step + 1) % self.draw_every == 0
         way = jnp.where(self.searching, 0, 2 - due.astype(jnp.int32))
         phi = jax.lax.switch(

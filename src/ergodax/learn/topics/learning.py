@@ -19,7 +19,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from ergodax.driver import sample
-from ergodax.errors import CheckpointError
+from ergodax.errors import CheckpointError, StorageError
 from ergodax.kernel import State
 from ergodax.learn.topics import hyperparameters
 from ergodax.learn.topics.kernel import TopicGibbs, dirichlet
@@ -27,9 +27,9 @@ from ergodax.learn.topics.layout import LANES, lay_out, shape_of
 from ergodax.persist import checkpoint
 
 FIRST_ALPHA, FIRST_BETA = 0.1, 0.05
-ROUND = 10  # passes of a round of the search and the burn-in, or an eighth of all if these are few
+ROUND = 10  # passes of a round of search and burn-in, or a sixteenth of all if these are few
 SEARCH = 2  # rounds of the search, by which topics have come apart
-LEAST = 4  # rounds of the burn-in before it can end
+LEAST = 8  # rounds of the burn-in before it can end: the first ones leave the search's mode
 # Tokens of a block and between two draws of phi, for each word: with so many the work on tokens is
 # at least as much as that on the K W numbers of phi. Measured on a CPU it is 1 ns a token and
 # topic; for a number of phi 4 ns a step, and 100 ns a draw.
@@ -123,7 +123,7 @@ class Learning:
         documents, self.num_words = shape_of(bags)
         self.num_tokens = int(bags.sum())
         blocks = max(1, min(documents // LANES, self.num_tokens // (OF_BLOCK * self.num_words)))
-        self.num_blocks, self.round = blocks, max(1, min(ROUND, plan.max_passes // 8))
+        self.num_blocks, self.round = blocks, max(1, min(ROUND, plan.max_passes // 16))
         order = np.random.default_rng(plan.seed).permutation(documents)
         self.tokens, _ = lay_out(bags, np.array_split(order, blocks))
         self.longest = int(np.max(bags.sum(axis=1), initial=0))
@@ -218,9 +218,12 @@ class Learning:
         found.trace.append((found.passes, value))
         found.gain = self._told_gain()
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
             tree = {"state": found.state, "draws": found.draws}
-            checkpoint.save(self.file, tree, {"of": self.digest, **found.facts})
+            try:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                checkpoint.save(self.file, tree, {"of": self.digest, **found.facts})
+            except OSError as error:
+                raise StorageError(f"{self.file} can't be written: {error}") from error
 
     def _start(self) -> Learned:
         """No token has a topic; phi is a draw of the prior."""
