@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.tune.modes import PAIRS, SPREADS, descents_from, end, other_modes, scout, starts_at
+from ergodax.tune.modes import (
+    PAIRS,
+    SPREADS,
+    _log_volume,
+    descents_from,
+    end,
+    other_modes,
+    scout,
+    starts_at,
+)
 from ergodax.tune.whitening import Coordinates
 
 KEY = jax.random.key(4)
@@ -84,3 +93,11 @@ def test_positions_are_trees_and_functions_come_back():
     assert last["act"] is jnp.tanh
     np.testing.assert_allclose(last["w"], 1.0, atol=1e-3)
     assert np.asarray(descents.converged).all()
+
+
+def test_a_place_without_curvature_is_no_mode_and_warns_nobody():
+    overflow = lambda x: jnp.exp(60.0 * x) - jnp.exp(60.0 * x)  # noqa: E731
+    target = ex.Target(lambda x: jnp.sum(x**2 + overflow(x)))
+    coordinates = Coordinates(jnp.zeros(2), jnp.eye(2))
+    assert _log_volume(target, coordinates, np.full(2, 2.0)) == -np.inf
+    assert np.isfinite(_log_volume(target, coordinates, np.full(2, -2.0)))
