@@ -233,6 +233,7 @@ def test_chunks_have_every_document_once(tmp_path):
         lambda: Vocabulary([]),
         lambda: Vocabulary.numbered(0),
         lambda: Vocabulary.build(["a"], max_share=0.0),
+        lambda: Vocabulary.build([]),
     ],
 )
 def test_numbers_out_of_range(call):

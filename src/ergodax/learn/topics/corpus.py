@@ -116,6 +116,8 @@ class Vocabulary:
         for text in texts:
             documents.update(set(tokenise(text)))
             total += 1
+        if not total:
+            raise ValueError("the corpus is empty: it has 0 documents.")
         stops = frozenset(stop_words)
         kept = {
             word: number
