@@ -189,18 +189,29 @@ def test_the_fitted_priors_are_the_maxima():
     assert gain == pytest.approx(loss, rel=1e-3), "the derivative is zero"
 
 
-def test_a_word_that_no_document_had_can_be_predicted():
+def test_words_that_no_document_had_are_weighed_by_their_expected_probabilities():
+    """Sixteen such tokens: the expected weights by the sum over how many belong to each topic."""
     counts = np.hstack([np.kron(np.eye(2, dtype=int), np.full((40, 4), 6)), np.zeros((80, 2), int)])
-    model = LatentDirichletAllocation(2, topic_word_prior=1e-3, random_state=0, max_iter=16)
+    model = LatentDirichletAllocation(
+        2, doc_topic_prior=1.0, topic_word_prior=1e-3, random_state=0, max_iter=16
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         model.fit(counts)
-    new = np.tile(np.arange(10) >= 8, (5, 1)).astype(int) * 8
+    new = np.tile(np.arange(10) >= 8, (400, 1)).astype(int) * 8
+    assert (model.draws_[..., 8:] == 0).mean() > 0.5, "by most draws they have no probability"
+    pseudo = model.components_.sum(axis=1, keepdims=True)  # depends on where so short a fit ended
+    model.components_ *= [[1280], [640]] / pseudo
     expected = model.topic_word_prior_ / model.components_.sum(axis=1)
     assert 1 / expected.max() < model.perplexity(new) < 1 / expected.min()
-    assert (model.draws_[..., 8:] == 0).mean() > 0.5, "by most draws it has no probability"
-    weights = model.transform(new)
-    np.testing.assert_allclose(weights, model.transform(np.zeros((1, 10), int)), atol=0.35)
+    first = np.arange(17)
+    log_chance = first * np.log(expected[0]) + (16 - first) * np.log(expected[1])
+    chance = np.exp(log_chance - log_chance.max())  # by alpha = (1, 1) each number is as likely
+    exact = chance @ ((1 + first) / 18) / chance.sum()
+    weights = model.transform(new)[:, 0]
+    error = weights.std() / np.sqrt(len(new))
+    assert abs(weights.mean() - exact) < max(6 * error, 0.005)
+    assert abs(0.5 - exact) > 12 * error, "the test tells them from words that say nothing"
 
 
 def test_a_disk_that_is_full_and_a_store_alone_are_named(tmp_path, monkeypatch):
