@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.strangers import bank, judge, make
+from benchmarks.strangers import bank, judge, make, peers
 from benchmarks.strangers.judge import Judged
-from benchmarks.strangers.table import markdown, text
+from benchmarks.strangers.table import leaderboard, markdown, text
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTION = """\
@@ -24,6 +24,7 @@ EXAMPLES = """\
 examples:
   python -m benchmarks strangers --list
   python -m benchmarks strangers wall neal-funnel hierarchies --seconds 60 --json runs/bank.json
+  python -m benchmarks strangers --peers --seconds 30 --json runs/peers.json
   python -m benchmarks strangers --make-references item-response-1pl
   python -m benchmarks.strangers.run wall --seconds 60     # one case, with all that infer says"""
 
@@ -46,42 +47,64 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(chosen: list[bank.Case], given: argparse.Namespace) -> None:
     done = _read(given.json)
-    asked = [(case, key) for case in chosen for key in range(given.keys)]
+    contestants = [judge.INFER, *(peers.PEERS if given.peers else ())]
+    precision = "float64" if given.float64 else "float32"
+    asked = [
+        (case, key, by)
+        for case in chosen
+        for key in range(given.keys)
+        for by in contestants
+        if not (given.resume and (by, case.name, precision, key) in done)
+    ]
     with ThreadPoolExecutor(given.jobs) as pool:
-        runs = [pool.submit(one, case, key, given) for case, key in asked]
+        runs = [pool.submit(one, case, key, given, by) for case, key, by in asked]
         for run in runs:
             result = run.result()
-            print(f"{result.name}: {result.outcome}; {result.verdict[:160]}", flush=True)
-            done[result.name, result.precision, result.key] = result
+            who = f" by {result.by}" if given.peers else ""
+            print(f"{result.name}{who}: {result.outcome}; {result.verdict[:160]}", flush=True)
+            done[_identity(result)] = result
             if given.json:  # after each, since a run of all takes hours
                 facts = [vars(each) for each in done.values()]
                 given.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    print(text(list(done.values())))
+    rows = list(done.values())
+    if given.peers:
+        first = leaderboard(rows)
+        print(first.text())
+    else:
+        print(text(rows))
     if given.markdown:
-        given.markdown.write_text(markdown(list(done.values())), encoding="utf-8")
+        page = f"# {first.markdown().removeprefix('## ')}\n" if given.peers else markdown(rows)
+        given.markdown.write_text(page, encoding="utf-8")
 
 
-def _read(path: Path | None) -> dict[tuple[str, str, int], Judged]:
+def _identity(row: Judged) -> tuple[str, str, str, int]:
+    return row.by, row.name, row.precision, row.key
+
+
+def _read(path: Path | None) -> dict[tuple[str, str, str, int], Judged]:
     if path is None or not path.exists():
         return {}
     rows = [Judged(**facts) for facts in json.loads(path.read_text(encoding="utf-8"))]
-    return {(row.name, row.precision, row.key): row for row in rows}
+    return {_identity(row): row for row in rows}
 
 
-def one(case: bank.Case, key: int, given: argparse.Namespace) -> Judged:
+def one(case: bank.Case, key: int, given: argparse.Namespace, by: str = judge.INFER) -> Judged:
     """Run a case in a process, which is killed when it takes far too long.
 
     Args:
         case: to run.
         key: number of the key.
         given: the options.
+        by: who answers.
     """
     precision = "float64" if given.float64 else "float32"
-    run = Judged(case.name, case.family, precision, key, given.seconds, judge.OVER, "")
-    command = [sys.executable, "-m", "benchmarks.strangers.run", case.name]
-    command += ["--seconds", str(given.seconds), "--key", str(key)]
+    run = Judged(case.name, case.family, precision, key, given.seconds, judge.OVER, "", by=by)
+    python = given.posteriors if by == "posteriors" and given.posteriors else sys.executable
+    command = [str(python), "-m", "benchmarks.strangers.run", case.name]
+    command += ["--seconds", str(given.seconds), "--key", str(key), "--by", by]
     command += ["--float64"] if given.float64 else []
-    patience = given.patience or 2.0 * judge.limit(given.seconds) + 60.0
+    most = judge.limit(given.seconds)  # infer is to keep it; a peer, which has no clock, is cut
+    patience = given.patience or (2.0 * most + 60.0 if by == judge.INFER else most)
     with tempfile.TemporaryDirectory() as folder:
         output, said = Path(folder) / "found.json", Path(folder) / "said.txt"
         with said.open("w", encoding="utf-8") as stream:
@@ -146,6 +169,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=120.0, help="max_seconds of infer (120)")
     add("--float64", action="store_true", help="double precision (single)")
     add("--keys", type=int, default=1, help="how many keys (1)")
+    add("--peers", action="store_true", help="NumPyro, BlackJAX and posteriors as well")
+    add("--posteriors", type=Path, metavar="PYTHON", help="the interpreter that has posteriors")
+    add("--resume", action="store_true", help="run only what the file of --json lacks")
     add("--jobs", type=int, default=1, help="processes at a time (1); more make each slower")
     add(
         "--patience",

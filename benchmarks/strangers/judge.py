@@ -12,6 +12,7 @@ from benchmarks.strangers.reference import Reference
 FALSE_ALARM = 1e-4  # that an honest answer is called silently wrong
 USED = 0.8  # of the time given, from which on "too little time" is a true cause
 RIGHT, LOUD, SILENT = "right", "loud", "SILENT WRONG"
+INFER = "infer"
 TRACEBACK, OVER, SKIPPED = "traceback", "over time", "skipped"
 
 
@@ -34,6 +35,7 @@ class Judged:
         seconds: from import to verdict, without the making of the data.
         late: whether infer took more than its seconds + 10 % + 5 s.
         account: infer's own decision log, and the table's extremes.
+        by: who answered, infer or one of its peers.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Judged:
     seconds: float | None = None
     late: bool = False
     account: str = ""
+    by: str = INFER
 
 
 def limit(seconds: float) -> float:

@@ -4,13 +4,15 @@ import dataclasses
 import json
 import signal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import digamma, polygamma
 
+import ergodax as ex
 from benchmarks.__main__ import main
-from benchmarks.strangers import bank, command, judge, table
+from benchmarks.strangers import bank, command, judge, peers, table
 from benchmarks.strangers.judge import Judged
 from benchmarks.strangers.reference import FOLDER, Reference, exact, importance, quadrature
 
@@ -117,6 +119,59 @@ def test_totals_count_each_outcome():
     assert page.startswith("# ") and "SILENT WRONG" in page and "right, late" in page
 
 
+# Peers.
+
+
+def test_a_peers_reading_is_that_of_its_draws():
+    """Independent draws of known law: errors of 1 / sqrt(n) and 1 / sqrt(2 n); chains apart."""
+    draws = np.random.default_rng(0).normal([3.0, -1.0], [2.0, 0.5], (4, 1_000, 2))
+    told = peers.reading(draws)
+    assert told["mean"] == pytest.approx([3.0, -1.0], abs=0.16)
+    assert told["sd"] == pytest.approx([2.0, 0.5], rel=0.06)
+    assert told["error"] == pytest.approx(np.full(2, 4_000**-0.5), rel=0.2)
+    assert told["r_hat"] < 1.01 and 3_000 < told["ess"] < 6_000
+    apart = peers.reading(draws + np.arange(4)[:, None, None])
+    assert apart["r_hat"] > 1.05 and apart["ess"] < 400
+    stuck = peers.reading(np.zeros((4, 1_000, 2)))
+    assert stuck["r_hat"] == np.inf and stuck["ess"] == 0.0
+
+
+def normal(start=0.0):
+    return bank.Problem(
+        ex.Target(lambda x: 0.5 * jnp.sum(((x - 3.0) / 2.0) ** 2)), jnp.full(2, start)
+    )
+
+
+@pytest.mark.parametrize("name", ["numpyro", "blackjax"])
+def test_nuts_of_a_peer_is_right_on_a_normal(name):
+    with jax.numpy_dtype_promotion("standard"):  # which their code needs
+        told = peers.answer(name, normal(), 0, 60.0, imported=1.0)
+    assert told["converged"] and "R-hat" in told["verdict"] and name in told["account"]
+    run = Judged("easy", "shapes", "float32", 0, 60.0, judge.OVER, "", by=name)
+    reference = exact(np.full(2, 3.0), np.full(2, 2.0))
+    assert judge.judge(CASE, reference, told, run).outcome == judge.RIGHT
+    wrong = exact(np.full(2, 3.5), np.full(2, 2.0))
+    assert judge.judge(CASE, wrong, told, run).outcome == judge.SILENT
+
+
+def test_a_peer_without_a_start_raises_and_without_rows_is_absent():
+    nowhere = bank.Problem(ex.Target(lambda x: jnp.sum(x) * jnp.nan), jnp.zeros(2))
+    with pytest.raises(RuntimeError, match="no start"):
+        peers.answer("blackjax", nowhere, 0, 60.0, imported=1.0)
+    with pytest.raises(bank.Absent, match="rows"):
+        peers.answer("posteriors", normal(), 0, 60.0, imported=1.0)
+
+
+def test_the_leaderboard_counts_each_ones_outcomes():
+    rows = [judged(), dataclasses.replace(judged(mean=0.5), by="numpyro")]
+    made = table.leaderboard(rows)
+    counts = {row[0]: row[1:] for row in made.rows}
+    assert made.columns == ("posterior", "infer", "numpyro")
+    assert counts["**right**"] == ["1 of 1", "0 of 1"]
+    assert counts["**SILENT WRONG**"] == ["0 of 1", "1 of 1"]
+    assert counts["easy"] == ["right, 11.0 s", "SILENT WRONG, 11.0 s"]
+
+
 # The command.
 
 
@@ -138,7 +193,7 @@ def test_an_unknown_name_is_refused(capsys):
 def test_rows_of_a_file_are_kept(tmp_path):
     path = tmp_path / "bank.json"
     path.write_text(json.dumps([vars(judged())]), encoding="utf-8")
-    assert command._read(path)["easy", "float32", 0].outcome == judge.RIGHT
+    assert command._read(path)["infer", "easy", "float32", 0].outcome == judge.RIGHT
     assert command._read(tmp_path / "none.json") == {}
 
 
