@@ -18,6 +18,8 @@ from benchmarks.mutants.places import MODULES, files, others
 from benchmarks.report import Table
 
 GOAL = 0.95
+OUTCOMES = Path("benchmarks/mutants/outcomes.jsonl")
+SCRATCH = Path("runs/mutants")  # the cache, and the lines that each test comes to
 
 
 def table(mutants: Sequence[mutant.Mutant], found: dict[str, dict]) -> Table:
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--generate", type=int, metavar="N", help="add N of each module, drop stale"
     )
     parser.add_argument("--seed", type=int, default=0, help="of --generate")
-    parser.add_argument("--results", type=Path, default=Path("runs/mutants.jsonl"), metavar="FILE")
+    parser.add_argument("--results", type=Path, default=OUTCOMES, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     given = parser.parse_args(arguments)
     results, mutants = given.results.resolve(), mutant.read()
@@ -76,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return mutant.write(fitting + generated(given.generate, given.seed, fitting))
     chosen = _chosen(mutants, given.only, given.first)
     if not given.table:
-        results.parent.mkdir(parents=True, exist_ok=True)
-        run.prepare(results.parent / "cache")
-        book = Book(results.with_suffix(".lines.json"))
+        scratch = SCRATCH.resolve()
+        scratch.mkdir(parents=True, exist_ok=True)
+        run.prepare(scratch / "cache")
+        book = Book(scratch / "lines.json")
         with run.copied() as source:
             _record(source, chosen, book, anew=given.baseline)
             if given.baseline:
