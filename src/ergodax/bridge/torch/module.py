@@ -1,0 +1,56 @@
+"""The parameters of an `nn.Module` that has a posterior."""
+
+# pyright: reportMissingImports=false
+import torch
+
+from ergodax.network.modules import DROPOUT, STATEFUL
+
+FROZEN = " Or keep the statistics of a trained network as they are: model.eval()."
+
+
+def parameters_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters that require a gradient, by name.
+
+    Args:
+        module: any; layers whose output for a row depends on other rows, or on chance, must be
+            in evaluation mode.
+
+    Raises:
+        TypeError: not a module.
+        ValueError: a layer that normalises by its batch, dropout that is on, or nothing to sample.
+
+    Example:
+        >>> import torch
+        >>> list(parameters_of(torch.nn.Linear(3, 2)))
+        ['weight', 'bias']
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module must be an nn.Module, not {module!r}.")
+    check_module(module)
+    parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError("no parameter of the module requires a gradient: nothing to sample.")
+    return parameters
+
+
+def check_module(module: torch.nn.Module) -> None:
+    """Refuse BatchNorm that uses its batch, and dropout that is on. Raises: ValueError."""
+    for where, layer in module.named_modules():
+        where, kind = where or type(layer).__name__, type(layer).__name__
+        if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
+            tracked = layer.track_running_stats
+            by_batch = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and not tracked
+            if by_batch or (tracked and layer.training):
+                text = STATEFUL.format(where=where, kind=kind)
+                raise ValueError(text + (FROZEN if tracked else ""))
+        if layer.training and _dropout(layer) > 0.0:
+            raise ValueError(DROPOUT.format(where=where, how="model.eval()"))
+
+
+def _dropout(layer: torch.nn.Module) -> float:
+    """The rate at which a layer drops units of its own."""
+    if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
+        return layer.p
+    if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
+        return layer.dropout
+    return 0.0
