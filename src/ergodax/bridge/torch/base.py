@@ -129,7 +129,7 @@ class Sampler(torch.optim.Optimizer, Memory):
         try:
             group = self.param_groups[-1]
             for parameter in group["params"]:
-                _check_dtype(parameter)
+                check_dtype(parameter)
                 self._prepare_generator(parameter.device)
             self._check(group)
         except Exception:
@@ -240,7 +240,8 @@ class Sampler(torch.optim.Optimizer, Memory):
         super().__setstate__(state)
 
 
-def _check_dtype(parameter: torch.Tensor) -> None:
+def check_dtype(parameter: torch.Tensor) -> None:
+    """Refuse what is not in single or double precision. Raises: TypeError."""
     if parameter.dtype in (torch.float32, torch.float64):
         return
     if parameter.dtype in (torch.float16, torch.bfloat16):

@@ -20,9 +20,14 @@ def foreach(name: str, tensors: Tensors, *others: Any, **options: Any) -> Any:
     """
     if torch._C._functorch.peek_interpreter_stack() is None:
         return getattr(torch, f"_foreach_{name}")(tensors, *others, **options)
-    each = getattr(torch.Tensor, name)
+    each = _addcmul_ if name == "addcmul_" else getattr(torch.Tensor, name)
     rows = [x if isinstance(x, list | tuple) else [x] * len(tensors) for x in others]
     return [each(*row, **options) for row in zip(tensors, *rows, strict=True)]
+
+
+def _addcmul_(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Number) -> torch.Tensor:
+    """Tensor.addcmul_, for which vmap would loop over the chains."""
+    return x.add_(a * b, alpha=value)
 
 
 class Memory(abc.ABC):
