@@ -16,9 +16,16 @@ from ergodax.checks import instance, numbers, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
-from ergodax.network.likelihoods import Likelihood
+from ergodax.network.likelihoods import (
+    Bernoulli,
+    Categorical,
+    HeteroscedasticGaussian,
+    Likelihood,
+)
 from ergodax.network.posterior import NetworkPosterior
 from ergodax.stats.draws import check_unweighted
+
+ONE_TARGET = Bernoulli, Categorical, HeteroscedasticGaussian  # a row's target is one number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,8 +359,8 @@ def predict_from_outputs(chunks: Any, likelihood: Any, targets: Any = None) -> P
         one = jax.ShapeDtypeStruct(outputs.shape[1:], outputs.dtype)
         if targets is not None and num_rows(targets) != one.shape[0]:
             raise ValueError(f"{one.shape[0]} rows, but {num_rows(targets)} targets.")
-        if targets is not None:
-            likelihood.check(one, targets)
+        if targets is not None or isinstance(likelihood, ONE_TARGET):
+            likelihood.check(one, np.zeros(one.shape[0]) if targets is None else targets)
         if sums is None:
             sums = _no_draw(jax.eval_shape(lambda x: _averages(likelihood, {}, x, targets), one))
         sums = _add_outputs(sums, likelihood, outputs, targets)

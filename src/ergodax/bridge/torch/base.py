@@ -19,10 +19,9 @@ ELSEWHERE = {
     "1 / sqrt(N weight_decay); prior=None is no decay.",
     "momentum": "momentum b is a friction, (1 - b) / lr. Try "
     "SGHMC(..., **ergodax.convert.from_torch_sgd(lr, momentum, num_data=N)).",
-    "betas": "Adam has no stationary law of its own. Try PSGLD(..., decay=0.99).",
+    "dampening": "a momentum is a friction, without dampening. Leave it out.",
+    "nesterov": "a Nesterov step has no stationary law of this form. Leave it out.",
 }
-for _name in ("dampening", "nesterov"):
-    ELSEWHERE[_name] = "no sampler has it. Leave it out."
 
 
 class NonFiniteGradientError(RuntimeError):

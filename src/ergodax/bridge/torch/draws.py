@@ -85,16 +85,14 @@ class Draws:
         return due
 
     def _checked(self, params: Any) -> dict[str, torch.Tensor]:
-        """Copies on the CPU, finite and like the draws before."""
+        """Copies on the CPU with an axis of chains, finite and like the draws before."""
         if not isinstance(params, Mapping) or not params:
             raise TypeError(f"params must be an nn.Module or a dict of tensors, not {params!r}.")
         draw = {name: x.detach().to("cpu", copy=True) for name, x in params.items()}
+        if not self.chains:
+            draw = {name: x[None] for name, x in draw.items()}
         shapes = {name: tuple(x.shape) for name, x in draw.items()}
-        if (
-            self.chains
-            and len({shape[:1] for shape in shapes.values()}) != 1
-            or () in shapes.values()
-        ):
+        if len({shape[:1] for shape in shapes.values()}) != 1 or () in shapes.values():
             raise ValueError(f"chains=True, but there is no common leading axis: {shapes}.")
         if self._kept and shapes != {n: tuple(x.shape) for n, x in self._kept[0].items()}:
             raise ValueError(f"the parameters differ from those of the draws before: {shapes}.")
@@ -111,27 +109,19 @@ class Draws:
         """The draws of several runs as chains, shortened to the shortest run.
 
         Args:
-            runs: Draws with the same parameters.
+            runs: Draws of the same parameters.
 
         Raises:
-            TypeError: what is no Draws.
             ValueError: no run, a run without draws, or runs of different parameters.
         """
-        for run in runs:
-            if not isinstance(run, Draws):
-                raise TypeError(f"runs must be Draws, not {run!r}.")
         if not runs or not all(runs):
             raise ValueError("a run has no draws. Try more steps, or a smaller burn_in.")
         joined = cls(burn_in=runs[0].burn_in, thin=runs[0].thin, chains=True)
-        for kept in zip(*(run._kept for run in runs), strict=False):
-            if len({tuple(draw) for draw in kept}) != 1:
-                raise ValueError("the runs have different parameters.")
-            rows = [
-                draw if run.chains else {n: x[None] for n, x in draw.items()}
-                for run, draw in zip(runs, kept, strict=True)
-            ]
-            joined._kept.append({n: torch.cat([draw[n] for draw in rows]) for n in rows[0]})
         joined.steps = min(run.steps for run in runs)
+        for draws in zip(*(run._kept for run in runs), strict=False):
+            if any(draw.keys() != draws[0].keys() for draw in draws):
+                raise ValueError("the runs have different parameters.")
+            joined._kept.append({n: torch.cat([draw[n] for draw in draws]) for n in draws[0]})
         return joined
 
     def samples(self) -> Samples:
@@ -142,10 +132,8 @@ class Draws:
         """
         if not self._kept:
             raise ValueError(f"no draw in {self.steps} steps. Try more, or a smaller burn_in.")
-        position = {}
-        for name in self._kept[0]:
-            values = np.stack([draw[name].numpy() for draw in self._kept])
-            position[name] = np.swapaxes(values, 0, 1) if self.chains else values[None]
+        names = self._kept[0]
+        position = {n: np.stack([x[n].numpy() for x in self._kept], axis=1) for n in names}
         return Samples(position, None, None)
 
     def summary(self) -> Any:
@@ -182,7 +170,7 @@ class Draws:
             `log_density`.
 
         Raises:
-            TypeError: not a module, or no likelihood.
+            TypeError: not a module, not a tensor, or no likelihood.
             ValueError: no draws, a model with BatchNorm or dropout in training mode, or outputs or
                 targets that do not fit.
         """
@@ -190,36 +178,34 @@ class Draws:
         rows = len(inputs) if batch_size is None else whole_number("batch_size", batch_size)
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model must be an nn.Module, not {model!r}.")
+        if not isinstance(inputs, torch.Tensor):
+            raise TypeError(f"inputs must be a tensor, not {type(inputs).__name__}.")
         check_module(model)
+        known = None if targets is None else targets.detach().cpu().numpy()
         chunks = self._outputs(model, inputs, chunk_size, rows)
-        return predict_from_outputs(
-            chunks, likelihood, None if targets is None else targets.detach().cpu().numpy()
-        )
+        return predict_from_outputs(chunks, likelihood, known)
 
     @torch.no_grad()
     def _outputs(
         self, model: torch.nn.Module, inputs: torch.Tensor, size: int, rows: int
     ) -> Iterator[np.ndarray]:
         """The outputs of some draws at a time, shape (draws, n, ...)."""
-        device = inputs.device
-        every = [one for draw in self._kept for one in (_split(draw) if self.chains else [draw])]
 
         def call(params: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
             return torch.func.functional_call(model, params, (batch,))
 
+        every = [
+            {n: x[chain] for n, x in draw.items()}
+            for draw in self._kept
+            for chain in range(len(next(iter(draw.values()))))
+        ]
         for first in range(0, len(every), size):
             some = every[first : first + size]
-            params = {n: torch.stack([draw[n] for draw in some]).to(device) for n in some[0]}
-            parts = []
-            for batch in inputs.split(rows):
-                if size == 1:
-                    parts.append(call({n: x[0] for n, x in params.items()}, batch)[None])
-                else:
-                    parts.append(torch.func.vmap(call, in_dims=(0, None))(params, batch))
-            yield torch.cat(parts, dim=1).cpu().numpy()
-
-
-def _split(draw: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-    """A draw of several chains, one by one."""
-    count = len(next(iter(draw.values())))
-    return [{name: x[chain] for name, x in draw.items()} for chain in range(count)]
+            params = {n: torch.stack([x[n] for x in some]).to(inputs.device) for n in some[0]}
+            parts = [
+                torch.func.vmap(call, in_dims=(0, None))(params, batch)
+                if size > 1
+                else call({n: x[0] for n, x in params.items()}, batch)[None]
+                for batch in inputs.split(rows)
+            ]
+            yield torch.cat(parts, dim=1).cpu().double().numpy()  # autocast may give halves

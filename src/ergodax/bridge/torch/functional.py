@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -33,10 +33,15 @@ class State:
     step: int = 0
 
 
+def _state_of(children: Iterable[Any], step: Any) -> State:
+    params, auxiliary = children
+    return State(params, auxiliary, step)
+
+
 _pytree.register_pytree_node(
     State,
     lambda state: ([state.params, state.auxiliary], state.step),
-    lambda children, step: State(*children, step),
+    _state_of,
 )
 
 

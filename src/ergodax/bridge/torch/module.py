@@ -8,7 +8,7 @@ from ergodax.network.modules import DROPOUT, STATEFUL
 FROZEN = " Or keep the statistics of a trained network as they are: model.eval()."
 
 
-def parameters_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def parameters_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that require a gradient, by name.
 
     Args:
