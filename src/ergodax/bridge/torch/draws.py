@@ -49,7 +49,7 @@ class Draws:
         (100, 2)
     """
 
-    def __init__(self, *, burn_in: int = 0, thin: int = 1, chains: bool = False) -> None:
+    def __init__(self, *, burn_in: Any = 0, thin: Any = 1, chains: Any = False) -> None:
         self.burn_in = whole_number("burn_in", burn_in, at_least=0)
         self.thin = whole_number("thin", thin)
         self.chains = flag("chains", chains)
@@ -60,7 +60,7 @@ class Draws:
         """Draws of each chain."""
         return len(self._kept)
 
-    def collect(self, params: torch.nn.Module | Mapping[str, torch.Tensor]) -> bool:
+    def collect(self, params: Any) -> bool:
         """Count a step, and keep its parameters if its turn has come.
 
         Args:
@@ -146,13 +146,13 @@ class Draws:
 
     def predictive(
         self,
-        model: torch.nn.Module,
-        inputs: torch.Tensor,
+        model: Any,
+        inputs: Any,
         likelihood: Any,
         targets: torch.Tensor | None = None,
         *,
-        chunk_size: int = 16,
-        batch_size: int | None = None,
+        chunk_size: Any = 16,
+        batch_size: Any = None,
     ) -> Prediction:
         """What all draws of all chains predict together.
 

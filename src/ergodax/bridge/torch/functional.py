@@ -28,8 +28,8 @@ class State:
         step: updates so far, the same for all chains.
     """
 
-    params: Named
-    auxiliary: dict[str, Named]
+    params: dict[str, Any]  # not Named: torch.func rebuilds it with leaves of its own
+    auxiliary: dict[str, dict[str, Any]]
     step: int = 0
 
 
@@ -84,18 +84,18 @@ class Functional:
         torch.Size([4, 2, 3])
     """
 
-    def __init__(self, sampler: type[Sampler], **settings: Any) -> None:
+    def __init__(self, sampler: Any, **settings: Any) -> None:
         if not (isinstance(sampler, type) and issubclass(sampler, Sampler)):
             raise TypeError(f"sampler must be a class such as SGHMC, not {sampler!r}.")
         if "generator" in settings:
             raise TypeError("generator is an argument of init and update, not a setting.")
-        self.sampler = sampler
+        self.sampler: type[Sampler] = sampler
         # The constructor checks the settings and knows their defaults.
         self.settings = sampler([torch.zeros(1)], **settings).param_groups[0]
 
     def init(
         self,
-        params: Mapping[str, torch.Tensor] | torch.nn.Module,
+        params: Any,
         *,
         generator: torch.Generator | None = None,
     ) -> State:
@@ -119,10 +119,10 @@ class Functional:
     def update(
         self,
         state: State,
-        gradients: Mapping[str, torch.Tensor],
+        gradients: Any,
         *,
-        lr: float | None = None,
-        normals: Mapping[str, torch.Tensor] | None = None,
+        lr: Any = None,
+        normals: Any = None,
         generator: torch.Generator | None = None,
     ) -> State:
         """The state after one step.
@@ -153,7 +153,7 @@ class Functional:
         gradients: Named | None,
         normals: Named | None,
         generator: torch.Generator | None,
-        lr: float | None = None,
+        lr: Any = None,
     ) -> State:
         """A copy of the state, moved where there are gradients, else begun."""
         names = list(state.params)

@@ -1,6 +1,8 @@
 """The parameters of an `nn.Module` that has a posterior."""
 
 # pyright: reportMissingImports=false
+from typing import Any
+
 import torch
 
 from ergodax.network.modules import DROPOUT, STATEFUL
@@ -8,7 +10,7 @@ from ergodax.network.modules import DROPOUT, STATEFUL
 FROZEN = " Or keep the statistics of a trained network as they are: model.eval()."
 
 
-def parameters_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def parameters_of(module: Any) -> dict[str, torch.nn.Parameter]:
     """The parameters that require a gradient, by name.
 
     Args:
