@@ -17,7 +17,7 @@ ELSEWHERE = {
     "weight_decay": "weight decay is a Gaussian prior, and the prior has an argument of its own. "
     "Try prior=ergodax.convert.from_weight_decay(weight_decay, num_data=N)['scale'], which is "
     "1 / sqrt(N weight_decay); prior=None is no decay.",
-    "momentum": "momentum b is a friction, (1 - b) / lr. Try "
+    "momentum": "momentum b is a friction, (1 - b) / h with h = sqrt(lr / N). Try "
     "SGHMC(..., **ergodax.convert.from_torch_sgd(lr, momentum, num_data=N)).",
     "dampening": "a momentum is a friction, without dampening. Leave it out.",
     "nesterov": "a Nesterov step has no stationary law of this form. Leave it out.",
@@ -255,7 +255,7 @@ def check_dtype(parameter: torch.Tensor) -> None:
 
 
 def potential_gradients(group: Group, parameters: Tensors, losses: Tensors) -> list[torch.Tensor]:
-    """N times the mean loss's gradients `losses`, and the prior's once."""
+    """N times the mean loss's gradients `losses`, and the prior's once. Raises: TypeError."""
     if any(gradient.is_sparse for gradient in losses):
         raise TypeError(
             "a gradient is sparse, but noise and prior move every parameter in every step. "

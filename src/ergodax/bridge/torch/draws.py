@@ -1,13 +1,13 @@
 """The draws of a run in PyTorch: collected as it goes, predicting together, and for ArviZ."""
 
 # pyright: reportMissingImports=false
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from ergodax.bridge.torch.module import check_module, parameters_of
+from ergodax.bridge.torch.module import check_module, named_tensors, parameters_of
 from ergodax.checks import flag, whole_number
 from ergodax.driver.samples import Samples
 from ergodax.network.predictive import Prediction, predict_from_outputs
@@ -86,9 +86,8 @@ class Draws:
 
     def _checked(self, params: Any) -> dict[str, torch.Tensor]:
         """Copies on the CPU with an axis of chains, finite and like the draws before."""
-        if not isinstance(params, Mapping) or not params:
-            raise TypeError(f"params must be an nn.Module or a dict of tensors, not {params!r}.")
-        draw = {name: x.detach().to("cpu", copy=True) for name, x in params.items()}
+        named = named_tensors("params", params)
+        draw = {name: x.detach().to("cpu", copy=True) for name, x in named.items()}
         if not self.chains:
             draw = {name: x[None] for name, x in draw.items()}
         shapes = {name: tuple(x.shape) for name, x in draw.items()}
@@ -149,7 +148,7 @@ class Draws:
         model: Any,
         inputs: Any,
         likelihood: Any,
-        targets: torch.Tensor | None = None,
+        targets: Any = None,
         *,
         chunk_size: Any = 16,
         batch_size: Any = None,
@@ -181,7 +180,7 @@ class Draws:
         if not isinstance(inputs, torch.Tensor):
             raise TypeError(f"inputs must be a tensor, not {type(inputs).__name__}.")
         check_module(model)
-        known = None if targets is None else targets.detach().cpu().numpy()
+        known = None if targets is None else torch.as_tensor(targets).detach().cpu().numpy()
         chunks = self._outputs(model, inputs, chunk_size, rows)
         return predict_from_outputs(chunks, likelihood, known)
 

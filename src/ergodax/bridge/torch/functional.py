@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,10 +11,8 @@ from torch.utils import _pytree
 
 from ergodax.bridge.torch.base import Sampler, check_dtype, potential_gradients
 from ergodax.bridge.torch.memory import Memory, Tensors
-from ergodax.bridge.torch.module import parameters_of
+from ergodax.bridge.torch.module import Named, named_tensors, parameters_of
 from ergodax.checks import real_number
-
-Named = dict[str, torch.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +36,7 @@ def _state_of(children: Iterable[Any], step: Any) -> State:
     return State(params, auxiliary, step)
 
 
-_pytree.register_pytree_node(
-    State,
-    lambda state: ([state.params, state.auxiliary], state.step),
-    _state_of,
-)
+_pytree.register_pytree_node(State, lambda s: ([s.params, s.auxiliary], s.step), _state_of)
 
 
 class Functional:
@@ -93,12 +87,7 @@ class Functional:
         # The constructor checks the settings and knows their defaults.
         self.settings = sampler([torch.zeros(1)], **settings).param_groups[0]
 
-    def init(
-        self,
-        params: Any,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> State:
+    def init(self, params: Any, *, generator: torch.Generator | None = None) -> State:
         """The first state: the parameters, copied, and a momentum where there is one.
 
         Args:
@@ -111,7 +100,7 @@ class Functional:
         """
         if isinstance(params, torch.nn.Module):
             params = parameters_of(params)
-        params = _named("params", params)
+        params = named_tensors("params", params)
         for parameter in params.values():
             check_dtype(parameter)
         return self._moved(State(params, {}), None, None, generator)
@@ -141,9 +130,9 @@ class Functional:
         """
         if lr is not None:
             real_number("lr", lr, above=0.0)
-        gradients = _named("gradients", gradients, state.params)
+        gradients = named_tensors("gradients", gradients, state.params)
         if normals is not None:
-            normals = _named("normals", normals, state.params)
+            normals = named_tensors("normals", normals, state.params)
         return self._moved(state, gradients, normals, generator, lr)
 
     @torch.no_grad()
@@ -204,21 +193,3 @@ class _Copy(Memory):
                 if key != "step":
                     auxiliary.setdefault(key, {})[name] = value
         return State(dict(zip(names, self.parameters, strict=True)), auxiliary, step)
-
-
-def _named(what: str, tensors: Any, like: Named | None = None) -> Named:
-    """A dict of tensors, with the names of `like` and in its order.
-
-    Raises: TypeError, ValueError.
-    """
-    if not isinstance(tensors, Mapping) or not tensors:
-        raise TypeError(f"{what} must be a dict of tensors by name, not {tensors!r}.")
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{what}[{name!r}] must be a tensor, not {tensor!r}.")
-    if like is None:
-        return dict(tensors)
-    if tensors.keys() != like.keys():
-        odd = sorted(tensors.keys() ^ like.keys())
-        raise ValueError(f"{what} and the parameters have different names: {odd}.")
-    return {name: tensors[name] for name in like}

@@ -1,12 +1,14 @@
-"""The parameters of an `nn.Module` that has a posterior."""
+"""Parameters by name: of an `nn.Module` that has a posterior, or a dict of tensors."""
 
 # pyright: reportMissingImports=false
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from ergodax.network.modules import DROPOUT, STATEFUL
 
+Named = dict[str, torch.Tensor]
 FROZEN = " Or keep the statistics of a trained network as they are: model.eval()."
 
 
@@ -56,3 +58,21 @@ def _dropout(layer: torch.nn.Module) -> float:
     if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
         return layer.dropout
     return 0.0
+
+
+def named_tensors(what: str, tensors: Any, like: Named | None = None) -> Named:
+    """A dict of tensors, with the names of `like` and in its order.
+
+    Raises: TypeError, ValueError.
+    """
+    if not isinstance(tensors, Mapping) or not tensors:
+        raise TypeError(f"{what} must be a dict of tensors by name, not {tensors!r}.")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{what}[{name!r}] must be a tensor, not {tensor!r}.")
+    if like is None:
+        return dict(tensors)
+    if tensors.keys() != like.keys():
+        odd = sorted(tensors.keys() ^ like.keys())
+        raise ValueError(f"{what} and the parameters have different names: {odd}.")
+    return {name: tensors[name] for name in like}

@@ -304,6 +304,7 @@ def _differentiated(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The metric, and v_i d(v . metric) / d x_i with signs v."""
     with torch.enable_grad():
-        value, pull = torch.func.vjp(lambda x: metric(x).expand_as(x), parameter.detach())
+        pair: Any = torch.func.vjp(lambda x: metric(x).expand_as(x), parameter.detach())
+        value, pull = pair
         (slope,) = pull(signs)
     return value.contiguous(), signs * slope
