@@ -2,6 +2,7 @@
 
 # pyright: reportMissingImports=false
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_classes(chunk_size, batch_size):
     model = network()
     draws, outputs = collected(model, 7)
     own = [p.clone() for p in model.parameters()]
-    found = draws.predictive(
+    found: Any = draws.predictive(
         model,
         INPUTS,
         likelihoods.Categorical(),
@@ -78,7 +79,7 @@ def test_regression_with_noise():
     model = network(outputs=1)
     draws, outputs = collected(model, 5)
     targets = torch.linspace(0.0, 1.0, 8)
-    found = draws.predictive(model, INPUTS, likelihoods.Gaussian(0.5), targets)
+    found: Any = draws.predictive(model, INPUTS, likelihoods.Gaussian(0.5), targets)
     np.testing.assert_allclose(found.mean, outputs[..., 0].mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.variance, outputs[..., 0].var(0) + 0.25, rtol=1e-5)
     normal = torch.distributions.Normal(outputs[..., 0], 0.5)
