@@ -4,7 +4,8 @@ Here the potential U is that of the whole data, and
     overdamped:  x+ = x - h grad U + N(0, 2 h T)
     underdamped: r+ = r - h grad U - h gamma r + N(0, 2 h T gamma M),   x+ = x + h M^-1 r+
 Each `from_...` takes the other side's numbers and returns keyword arguments of `ex.sgld` or
-`ex.sghmc`; each `to_...` takes these and returns the other side's numbers. Numbers may be arrays.
+`ex.sghmc`, which `SGLD` and `SGHMC` of `bridge.torch` take as well; each `to_...` takes these and
+returns the other side's numbers. Numbers may be arrays.
 Everywhere step_size is h, friction the rate gamma, temperature T, mass M, and num_data N.
 
 Step size, friction and mass are one number too many: (h, gamma, M) and (h / sqrt(M),
@@ -364,12 +365,14 @@ def to_wenzel(
 
 @_of_numbers
 def from_torch_sgd(
-    lr: Number, momentum: Number, *, num_data: Number, mass: Number = 1.0
+    lr: Number, momentum: Number = 0.0, *, num_data: Number, mass: Number = 1.0
 ) -> Numbers:
     """torch.optim.SGD on a mean loss: b+ = momentum b + grad (U / N),   x+ = x - lr b+.
 
-    That is `ex.sghmc` at temperature 0, with no dampening and no Nesterov step; at temperature
-    T it is the sampler that moves like it.
+    That is `ex.sghmc`, or `bridge.torch.SGHMC`, at temperature 0, with no dampening and no
+    Nesterov step; at temperature T it is the sampler that moves like it. Without momentum its
+    positions are those of `ex.sgld` with the step lr / N. For a weight decay see
+    `from_weight_decay`.
 
     Args:
         lr: the learning rate.

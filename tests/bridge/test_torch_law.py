@@ -1,7 +1,7 @@
-"""The exact stationary law of each optimizer on a Gaussian, by its affine step.
+"""The exact stationary law of each sampler on a Gaussian, in both forms, by its affine step.
 
 Where a step is affine in state and noise, z+ = A z + B xi, both matrices are read off by calling
-the optimizer, and the covariance solves a Lyapunov equation: no sampling, no tolerance for luck.
+the sampler, and the covariance solves a Lyapunov equation: no sampling, no tolerance for luck.
 """
 
 # pyright: reportMissingImports=false
@@ -38,53 +38,71 @@ def moments(x):
     return {"second_moment": (1.0 / torch.tensor(METRIC) - 0.1) ** 2, "step": 5}
 
 
-CASES = {
-    "sgld": (lambda p, **o: bridge.SGLD(p, 0.2, **o), langevin(0.2, np.ones(2)), None),
+CASES: dict[str, Any] = {  # class, settings, covariance, state besides the position
+    "sgld": (bridge.SGLD, dict(lr=0.2), langevin(0.2, np.ones(2)), None),
     "sghmc": (
-        lambda p, **o: bridge.SGHMC(p, 0.3, 1.2, mass=2.0, **o),
+        bridge.SGHMC,
+        dict(lr=0.3, friction=1.2, mass=2.0),
         semi_implicit(0.3, 1.2, 2.0),
         lambda r: {"momentum": r},
     ),
     "sgnht": (  # so heavy a thermostat stays at A; the scheme is then exact for positions
-        lambda p, **o: bridge.SGNHT(p, 0.3, 1.2, mass=2.0, thermal_mass=1e13, **o),
+        bridge.SGNHT,
+        dict(lr=0.3, friction=1.2, mass=2.0, thermal_mass=1e13),
         T * np.linalg.inv(PRECISION),
         lambda r: {"momentum": r, "thermostat": r.new_tensor(1.2)},
     ),
     "psgld": (
-        lambda p, **o: bridge.PSGLD(p, 0.1, damping=0.1, adaptation_steps=5, **o),
+        bridge.PSGLD,
+        dict(lr=0.1, damping=0.1, adaptation_steps=5),
         langevin(0.1, METRIC),
         moments,
     ),
     "rsgld": (
-        lambda p, **o: bridge.RSGLD(p, 0.1, lambda x: torch.tensor(METRIC), **o),
+        bridge.RSGLD,
+        dict(lr=0.1, metric=lambda x: torch.tensor(METRIC)),
         langevin(0.1, METRIC),
         None,
     ),
 }
 
 
-def stepped(make, state, z, xi):
-    """The state after a step from z with the noise xi."""
-    x = torch.nn.Parameter(torch.tensor(z[:2]))
-    optimizer = make([x])
-    optimizer.normal_like = lambda _: [torch.tensor(xi)]
-    if state is not None:
-        optimizer.state[x].update(state(torch.tensor(z[2:] if z.size > 2 else z)))
-    loss = 0.5 * x @ torch.tensor(LIKELIHOOD) @ x / N  # a mean over the data
-    loss.backward()
+def loss(x):
+    return 0.5 * x @ torch.tensor(LIKELIHOOD) @ x / N  # a mean over the data
+
+
+def optimizer_step(sampler, settings, position, state, xi):
+    x = torch.nn.Parameter(position)
+    optimizer = sampler([x], **settings)
+    optimizer.normal_like = lambda _: [xi]
+    optimizer.state[x].update(state)
+    loss(x).backward()
     optimizer.step()
-    momentum = optimizer.state[x]["momentum"].numpy() if z.size > 2 else np.zeros(0)
-    return np.concatenate([x.detach().numpy(), momentum])
+    return x.detach(), optimizer.state[x].get("momentum")
 
 
-def covariance(name, **wrong):
-    make, _, state = CASES[name]
+def functional_step(sampler, settings, position, state, xi):
+    auxiliary = {key: {"x": value} for key, value in state.items() if key != "step"}
+    before = bridge.State({"x": position}, auxiliary, state.get("step", 0))
+    gradients = torch.func.grad(lambda params: loss(params["x"]))(before.params)
+    after = bridge.Functional(sampler, **settings).update(before, gradients, normals={"x": xi})
+    return after.params["x"], after.auxiliary.get("momentum", {}).get("x")
+
+
+FORMS = {"optimizer": optimizer_step, "functional": functional_step}
+
+
+def covariance(form, name, **wrong):
+    sampler, settings, _, state = CASES[name]
     faults = {"noise": 1.0} | wrong
     noise = faults.pop("noise")
+    settings = {**settings, **COMMON, **faults}
     size = 4 if name in ("sghmc", "sgnht") else 2
 
     def step(z, xi):
-        return stepped(lambda p: make(p, **{**COMMON, **faults}), state, z, noise * xi)
+        rest = state(torch.tensor(z[2:] if size > 2 else z)) if state else {}
+        x, r = FORMS[form](sampler, settings, torch.tensor(z[:2]), rest, torch.tensor(noise * xi))
+        return np.concatenate([x.numpy(), r.numpy() if size > 2 else np.zeros(0)])
 
     zero = step(np.zeros(size), np.zeros(2))
     np.testing.assert_allclose(zero, 0.0, atol=1e-15)
@@ -93,16 +111,18 @@ def covariance(name, **wrong):
     return stationary_law(AffineStep(a, b @ b.T)).covariance[:2, :2]
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CASES)
-def test_the_covariance(name):
-    np.testing.assert_allclose(covariance(name), CASES[name][1], rtol=1e-8, atol=1e-10)
+def test_the_covariance(form, name):
+    np.testing.assert_allclose(covariance(form, name), CASES[name][2], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(
     "fault", [{"num_data": 1}, {"noise": np.sqrt(0.5)}, {"temperature": 1.0}, {"prior": None}]
 )
-def test_a_fault_is_seen(name, fault):
+def test_a_fault_is_seen(form, name, fault):
     """A forgotten N, noise sqrt(h T) for sqrt(2 h T), a forgotten T, a forgotten prior."""
-    right = CASES[name][1]
-    assert np.max(np.abs(covariance(name, **fault) - right)) > 0.05 * np.max(right)
+    right = CASES[name][2]
+    assert np.max(np.abs(covariance(form, name, **fault) - right)) > 0.05 * np.max(right)

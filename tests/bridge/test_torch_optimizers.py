@@ -260,6 +260,33 @@ class TestRefused:
         with pytest.raises(TypeError, match=message):
             make([parameter()])
 
+    @pytest.mark.parametrize(
+        "settings, message",
+        [
+            (dict(weight_decay=1e-4), r"no weight_decay: .*from_weight_decay.*prior=None"),
+            (dict(weight_decay=0.0), "prior=None is no decay"),
+            (dict(momentum=0.9), r"SGLD has no momentum: .*from_torch_sgd"),
+            (dict(dampening=0.1), "no dampening"),
+            (dict(nesterov=True), "no nesterov"),
+            (dict(eps=1e-8), "SGLD has no setting 'eps'"),
+            (dict(step_size=0.1), "two names for one number"),
+        ],
+    )
+    def test_settings_of_torchs_optimizers(self, settings, message):
+        with pytest.raises(TypeError, match=message):
+            bridge.SGLD([parameter()], 0.1, **DATA, **settings)
+
+    def test_weight_decay_of_a_group(self):
+        groups = [{"params": [parameter()]}, {"params": [parameter()], "weight_decay": 1e-4}]
+        with pytest.raises(TypeError, match="SGHMC has no weight_decay"):
+            bridge.SGHMC(groups, 0.1, 1.0, **DATA)
+
+    def test_settings_that_are_left_out(self):
+        with pytest.raises(TypeError, match="lr must be a number, not None"):
+            bridge.SGLD([parameter()], **DATA)
+        with pytest.raises(TypeError, match="friction must be a number, not None"):
+            bridge.SGHMC([parameter()], 0.1, **DATA)
+
     def test_a_prior_that_is_not_one_number(self):
         a = parameter()
         a.grad = torch.ones(2)

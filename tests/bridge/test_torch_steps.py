@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax import tree
+from ergodax import convert, tree
 
 torch = pytest.importorskip("torch", reason="PyTorch is in the extra `torch`")
 from ergodax.bridge import torch as bridge  # noqa: E402
@@ -208,3 +208,52 @@ def test_a_metric_of_all_coordinates_is_differentiated_without_bias():
     torch.testing.assert_close(probes.mean(0), 2.0 * weights * x)
     constant, zero = _differentiated(lambda x: torch.ones(1, dtype=x.dtype), x, signs[0])
     assert torch.equal(constant, torch.ones_like(x)) and not zero.any()
+
+
+LR, DECAY = 0.2, 0.03
+
+
+def zeros():
+    return [torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)]
+
+
+def sgd_run(momentum, weight_decay=DECAY):
+    """The positions of torch's own optimizer on the mean loss."""
+    model, positions = module(), []
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=LR, momentum=momentum, weight_decay=weight_decay
+    )
+    for _ in range(STEPS):
+        backward(model, optimizer)
+        optimizer.step()
+        positions.append({n: getattr(model, n).detach().numpy().copy() for n in NAMES})
+    return positions
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("mass", [1.0, 2.3])
+def test_converted_settings_of_sgd_are_taken_as_they_are(momentum, mass):
+    """At temperature 0 SGHMC makes SGD's own steps, weight decay included."""
+    settings = convert.from_torch_sgd(LR, momentum, num_data=N, mass=mass)
+    prior = convert.from_weight_decay(DECAY, num_data=N)["scale"]
+
+    def run(**other):
+        options = {"num_data": N, "prior": prior, "temperature": 0.0, **settings, **other}
+        make = lambda p: bridge.SGHMC(p, **options)  # noqa: E731
+        return torch_run(make, [zeros()] * (STEPS + 1))
+
+    assert distance(run(), sgd_run(momentum)) < 1e-12
+    for wrong in (dict(num_data=1), dict(prior=None), dict(friction=2 * settings["friction"])):
+        assert distance(run(**wrong), sgd_run(momentum)) > 1e-4
+
+
+def test_without_momentum_it_is_sgld():
+    """The same positions from the same noise, at temperature 1."""
+    noise = [[torch.randn(2, 3).double(), torch.randn(2).double()] for _ in range(STEPS)]
+    sgld = torch_run(lambda p: bridge.SGLD(p, LR / N, **COMMON), noise)
+    settings = convert.from_torch_sgd(LR, num_data=N)
+    with_momentum = [zeros(), *noise]  # friction takes all of it at once
+    sghmc = torch_run(lambda p: bridge.SGHMC(p, **settings, **COMMON), with_momentum)
+    assert distance(sgld, sghmc) < 1e-12
+    named = torch_run(lambda p: bridge.SGLD(p, step_size=LR / N, **COMMON), noise)
+    assert distance(sgld, named) == 0.0

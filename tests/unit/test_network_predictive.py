@@ -130,6 +130,45 @@ def test_the_density_of_many_unlikely_draws_does_not_underflow():
     np.testing.assert_allclose(prediction.log_density, prediction.draw_log_density, rtol=1e-5)
 
 
+@pytest.mark.parametrize("problem", [regression, classification])
+def test_outputs_at_hand_predict_as_their_positions(problem):
+    """In chunks of any size, for a likelihood whose noise is a number."""
+    posterior, targets = problem()
+    likelihood = posterior.program.likelihood
+    if isinstance(likelihood, network.likelihoods.Gaussian):
+        likelihood = network.likelihoods.Gaussian(0.3)
+        module = eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
+        posterior = network.posterior(module, (X, Y), likelihood)
+    start = ex.tree.freeze(posterior.start)
+    positions = jax.tree.map(lambda x: jnp.stack([x, 0.5 * x, -x]), start)
+    outputs, _ = outputs_of(posterior, jax.tree.map(lambda x: x[None], positions))
+    expected = network.predict(posterior, positions, X_TEST, targets)
+    for chunks in ([outputs], [outputs[:2], outputs[2:]]):
+        found = network.predict_from_outputs(chunks, likelihood, targets)
+        assert found.count == expected.count == 3
+        for name in ("mean", "spread", "log_density", "draw_log_density"):
+            np.testing.assert_allclose(
+                getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-6
+            )
+
+
+def test_outputs_that_do_not_fit():
+    categorical, gaussian = network.likelihoods.Categorical(), network.likelihoods.Gaussian
+    outputs = np.zeros((5, 7, 3))
+    for chunks, likelihood, targets, message in [
+        ([], categorical, None, "there are no outputs"),
+        ([np.zeros(3)], categorical, None, "outputs must have shape"),
+        ([outputs[..., 0]], categorical, None, "vector of at least 2 logits"),
+        ([outputs], categorical, LABELS_TEST[:3], "7 rows, but 3 targets"),
+        ([outputs], gaussian(0.1), Y_TEST, "one output for each number"),
+        ([outputs], gaussian(), None, r"learns \['log_noise'\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            network.predict_from_outputs(chunks, likelihood, targets)
+    with pytest.raises(TypeError, match="likelihood must be"):
+        network.predict_from_outputs([outputs], "softmax")
+
+
 def test_refusals():
     posterior, targets = regression()
     inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)

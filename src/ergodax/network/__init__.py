@@ -4,7 +4,7 @@ from ergodax.network import likelihoods, priors
 from ergodax.network.calibration import Calibration, calibration, coverage, entropy
 from ergodax.network.ensemble import Ensemble, deep_ensemble
 from ergodax.network.posterior import NetworkPosterior, posterior
-from ergodax.network.predictive import Prediction, predict, predictive
+from ergodax.network.predictive import Prediction, predict, predict_from_outputs, predictive
 
 __all__ = [
     "Calibration",
@@ -18,6 +18,7 @@ __all__ = [
     "likelihoods",
     "posterior",
     "predict",
+    "predict_from_outputs",
     "predictive",
     "priors",
 ]

@@ -12,12 +12,20 @@ from jax.scipy.special import entr, ndtr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import instance, whole_number
+from ergodax.checks import instance, numbers, whole_number
 from ergodax.control_flow import when
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.kernel import Kernel, check_kernel
+from ergodax.network.likelihoods import (
+    Bernoulli,
+    Categorical,
+    HeteroscedasticGaussian,
+    Likelihood,
+)
 from ergodax.network.posterior import NetworkPosterior
 from ergodax.stats.draws import check_unweighted
+
+ONE_TARGET = Bernoulli, Categorical, HeteroscedasticGaussian  # a row's target is one number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +97,17 @@ def _evaluate(
     """What one draw predicts."""
     program = posterior.program
     outputs = program.network(position["network"], rows)
-    mean, noise = program.likelihood.outlook(position, outputs)
+    return _averages(program.likelihood, position, outputs, targets)
+
+
+def _averages(
+    likelihood: Likelihood, position: PyTree, outputs: Array, targets: Array | None
+) -> Averages:
+    """What the outputs at a position predict."""
+    mean, noise = likelihood.outlook(position, outputs)
     density = below = entropy = None
     if targets is not None:
-        density = program.likelihood.log_density(position, outputs, targets)
+        density = likelihood.log_density(position, outputs, targets)
         if noise is not None and mean.ndim == 1:
             apart = targets.reshape(mean.shape).astype(mean.dtype) - mean
             below = ndtr(apart / jnp.sqrt(noise))
@@ -307,6 +322,59 @@ def _predict(
     sums = _no_draw(jax.eval_shape(evaluated, first))
     sums, _ = lax.scan(lambda s, p: (_with_draw(s, evaluated(p)), None), sums, positions)
     return jax.tree.map(lambda x: x[None], sums)
+
+
+def predict_from_outputs(chunks: Any, likelihood: Any, targets: Any = None) -> Prediction:
+    """What draws predict together whose outputs are at hand, wherever they were computed.
+
+    Args:
+        chunks: an iterable of arrays, the outputs of some draws each, shape (draws, n, ...).
+        likelihood: of `network.likelihoods`, without parameters of its own.
+        targets: to be scored, leading axis n; None where they are not known.
+
+    Raises:
+        TypeError: no likelihood, or outputs that are no numbers.
+        ValueError: a likelihood that learns parameters, outputs or targets that do not fit, or no
+            outputs.
+
+    Example:
+        >>> import jax.numpy as jnp, ergodax.network as network
+        >>> outputs = [jnp.zeros((5, 3, 2)), jnp.zeros((1, 3, 2))]
+        >>> found = network.predict_from_outputs(outputs, network.likelihoods.Categorical())
+        >>> found.count, found.mean.shape
+        (6, (3, 2))
+    """
+    instance("likelihood", likelihood, Likelihood, "one of ex.network.likelihoods")
+    if likelihood.start():
+        raise ValueError(
+            f"the likelihood learns {sorted(likelihood.start())}, of which the outputs know "
+            "nothing. Give it the number, as in network.likelihoods.Gaussian(0.1)."
+        )
+    targets = None if targets is None else as_data(targets)
+    sums = None
+    for chunk in chunks:
+        outputs = jnp.asarray(numbers("outputs", chunk))
+        if outputs.ndim < 2 or not len(outputs):
+            raise ValueError(f"outputs must have shape (draws, n, ...), not {outputs.shape}.")
+        one = jax.ShapeDtypeStruct(outputs.shape[1:], outputs.dtype)
+        if targets is not None and num_rows(targets) != one.shape[0]:
+            raise ValueError(f"{one.shape[0]} rows, but {num_rows(targets)} targets.")
+        if targets is not None or isinstance(likelihood, ONE_TARGET):
+            likelihood.check(one, np.zeros(one.shape[0]) if targets is None else targets)
+        if sums is None:
+            sums = _no_draw(jax.eval_shape(lambda x: _averages(likelihood, {}, x, targets), one))
+        sums = _add_outputs(sums, likelihood, outputs, targets)
+    if sums is None:
+        raise ValueError("there are no outputs. Try a longer run, or a smaller burn-in.")
+    return _together(jax.tree.map(lambda x: x[None], sums))
+
+
+@eqx.filter_jit
+def _add_outputs(sums: Sums, likelihood: Likelihood, outputs: Array, targets: Any) -> Sums:
+    def add(sums: Sums, one: Array) -> tuple[Sums, None]:
+        return _with_draw(sums, _averages(likelihood, {}, one, targets)), None
+
+    return lax.scan(add, sums, outputs)[0]
 
 
 def _checked(posterior: NetworkPosterior, rows: PyTree, targets: Any) -> tuple[PyTree, Any]:

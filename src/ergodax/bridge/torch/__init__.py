@@ -4,8 +4,9 @@ The loss is torch's usual one, the mean over a minibatch; `num_data` and `prior`
 potential U of it, and `lr` is the step size h on U, as everywhere in this library.
 `ergodax.convert.from_torch_sgd` and `from_weight_decay` translate the settings of SGD.
 
-The functions `sgld_step`, ... are the bare updates, in place, on lists of tensors, with the
-gradient of U and the noise given.
+`Functional` makes two functions of each, `init` and `update`, for `torch.func.vmap` over chains.
+`Draws` collects what either draws, predicts, and goes to ArviZ. `sgld_step`, ... are the bare
+updates, in place, on lists of tensors, with the gradient of U and the noise given.
 """
 
 # pyright: reportMissingImports=false
@@ -17,6 +18,9 @@ except ImportError as error:
     ) from error
 
 from ergodax.bridge.torch.base import NonFiniteGradientError, Sampler
+from ergodax.bridge.torch.draws import Draws
+from ergodax.bridge.torch.functional import Functional, State
+from ergodax.bridge.torch.module import parameters_of
 from ergodax.bridge.torch.overdamped import PSGLD, RSGLD, SGLD, psgld_step, rsgld_step, sgld_step
 from ergodax.bridge.torch.underdamped import SGHMC, SGNHT, sghmc_step, sgnht_step
 
@@ -26,8 +30,12 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "Draws",
+    "Functional",
     "NonFiniteGradientError",
     "Sampler",
+    "State",
+    "parameters_of",
     "psgld_step",
     "rsgld_step",
     "sghmc_step",

@@ -3,16 +3,25 @@
 # pyright: reportMissingImports=false
 import abc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ergodax.bridge.torch.memory import Group, Memory, Tensors, foreach
+from ergodax.bridge.torch.module import parameters_of
 from ergodax.checks import real_number
 
-Number = float | int
-Tensors = Sequence[torch.Tensor]
-Group = dict[str, Any]
+# Settings of torch's optimizers that have another place here.
+ELSEWHERE = {
+    "weight_decay": "weight decay is a Gaussian prior, and the prior has an argument of its own. "
+    "Try prior=ergodax.convert.from_weight_decay(weight_decay, num_data=N)['scale'], which is "
+    "1 / sqrt(N weight_decay); prior=None is no decay.",
+    "momentum": "momentum b is a friction, (1 - b) / h with h = sqrt(lr / N). Try "
+    "SGHMC(..., **ergodax.convert.from_torch_sgd(lr, momentum, num_data=N)).",
+    "dampening": "a momentum is a friction, without dampening. Leave it out.",
+    "nesterov": "a Nesterov step has no stationary law of this form. Leave it out.",
+}
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -29,14 +38,15 @@ class NonFiniteGradientError(RuntimeError):
         self.index = index
 
 
-class Sampler(torch.optim.Optimizer, abc.ABC):
+class Sampler(torch.optim.Optimizer, Memory):
     """A `torch.optim.Optimizer` whose steps sample exp(-U / T) instead of descending.
 
     U = -log prior + N * loss, where the loss whose gradient is in `p.grad` is the MEAN, over a
     minibatch, of minus the log-likelihoods, as in cross_entropy(model(x), y).
 
     Args:
-        params: parameters, or groups of them with settings of their own.
+        params: parameters, or groups of them with settings of their own; or an `nn.Module`, which
+            is then searched for layers with no posterior.
         own: the settings of this sampler, for a group that names none.
         num_data: N, examples in the whole data.
         prior: the standard deviation s of a prior N(0, s^2) on every number; or the log prior, a
@@ -45,10 +55,12 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         generator: of the noise, on the parameters' device; by default one for each device,
             seeded by torch's own.
         check_finite: look for NaN in the gradients at every step; on a GPU that waits for it.
+        step_size: another name for `lr`, the one in the rest of this library and its `convert`.
 
     Raises:
-        TypeError: a setting of the wrong kind, or a parameter that is not of full precision.
-        ValueError: a number out of range.
+        TypeError: a setting of the wrong kind or of torch's optimizers (`weight_decay`,
+            `momentum`), or a parameter that is not of full precision.
+        ValueError: a number out of range, or a module with BatchNorm or dropout in training mode.
     """
 
     positive: tuple[str, ...] = ("lr",)  # settings that must be positive numbers
@@ -63,7 +75,16 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         temperature: Any = 1.0,
         generator: torch.Generator | None = None,
         check_finite: bool = True,
+        step_size: Any = None,
+        **elsewhere: Any,
     ) -> None:
+        for name in elsewhere:
+            if name not in ELSEWHERE:
+                raise TypeError(f"{type(self).__name__} has no setting {name!r}.")
+        if step_size is not None:
+            if own["lr"] is not None:
+                raise TypeError("lr and step_size are two names for one number: give one of them.")
+            own = own | {"lr": step_size}
         self.generators: dict[str, torch.Generator] = {}
         self._makes_generators = generator is None
         if generator is not None:
@@ -74,14 +95,23 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
             "temperature": temperature,
             "check_finite": check_finite,
         }
-        super().__init__(params, own | common)
+        if isinstance(params, torch.nn.Module):
+            params = parameters_of(params).values()
+        super().__init__(params, own | common | elsewhere)
 
+    @staticmethod
+    def start(memory: Memory, group: Group, parameters: Tensors) -> None:
+        """Make the state of parameters that have none; by default a sampler needs none."""
+
+    @staticmethod
     @abc.abstractmethod
-    def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
-        """Move the parameters of a group, given the gradients of U."""
+    def move(memory: Memory, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+        """Move parameters in place, given the gradients of U and the settings of their group."""
 
     def _check(self, group: Group) -> None:
         """Refuse settings of a group that mean nothing."""
+        for name in sorted(ELSEWHERE.keys() & group.keys()):
+            raise TypeError(f"{type(self).__name__} has no {name}: {ELSEWHERE[name]}")
         for name in ("num_data", *self.positive):
             real_number(name, group[name], above=0.0)
         real_number("temperature", group["temperature"], at_least=0.0)
@@ -98,7 +128,7 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         try:
             group = self.param_groups[-1]
             for parameter in group["params"]:
-                _check_dtype(parameter)
+                check_dtype(parameter)
                 self._prepare_generator(parameter.device)
             self._check(group)
         except Exception:
@@ -129,53 +159,20 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         for number, group in enumerate(self.param_groups):
             parameters = [p for p in group["params"] if p.grad is not None]
             if parameters:
-                moves.append((group, parameters, _potential_gradients(group, number, parameters)))
+                gradients = potential_gradients(group, parameters, [p.grad for p in parameters])
+                if group["check_finite"]:
+                    _refuse_non_finite(gradients, number)
+                moves.append((group, parameters, gradients))
         if not moves:
             raise ValueError("no parameter has a gradient: call loss.backward() before step().")
         for group, parameters, gradients in moves:
-            self._move(group, parameters, gradients)
+            self.move(self, group, parameters, gradients)
         return loss
 
-    def normal_like(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Independent standard normal numbers in the shape of each tensor."""
-        return self._random_like(tensors, torch.randn)
-
-    def sign_like(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Independent signs, +1 or -1, in the shape of each tensor."""
-
-        def signs(size: int, dtype: torch.dtype, **options: Any) -> torch.Tensor:
-            return torch.randint(2, (size,), **options).to(dtype).mul_(2.0).sub_(1.0)
-
-        return self._random_like(tensors, signs)
-
-    def _random_like(self, tensors: Tensors, draw: Callable) -> list[torch.Tensor]:
-        # One vector for each device and dtype: many small parameters cost one call.
-        places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-        for place, tensor in enumerate(tensors):
-            places.setdefault((tensor.device, tensor.dtype), []).append(place)
-        drawn: list[torch.Tensor] = list(tensors)
-        for (device, dtype), where in places.items():
-            sizes = [tensors[place].numel() for place in where]
-            self._prepare_generator(device)  # the model may have moved since
-            generator = self.generators[str(device)]
-            flat = draw(sum(sizes), dtype=dtype, device=device, generator=generator)
-            for place, part in zip(where, flat.split(sizes), strict=True):
-                drawn[place] = part.view(tensors[place].shape)
-        return drawn
-
-    def _start(self, name: str, parameters: Tensors, make: Callable) -> list[torch.Tensor]:
-        """The state `name` of each parameter, made by make(parameters) where there is none."""
-        new = [p for p in parameters if name not in self.state[p]]
-        if new:
-            for parameter, value in zip(new, make(new), strict=True):
-                self.state[parameter][name] = value
-        return [self.state[p][name] for p in parameters]
-
-    def _momenta(self, group: Group, parameters: Tensors) -> list[torch.Tensor]:
-        """The momentum of each parameter, drawn from N(0, T m) where there is none."""
-        spread = math.sqrt(group["temperature"] * group["mass"])
-        make = lambda new: torch._foreach_mul(self.normal_like(new), spread)  # noqa: E731
-        return self._start("momentum", parameters, make)
+    def generator_on(self, device: torch.device) -> torch.Generator:
+        """The generator of the noise on a device."""
+        self._prepare_generator(device)  # the model may have moved since
+        return self.generators[str(device)]
 
     def _prepare_generator(self, device: torch.device) -> None:
         if str(device) in self.generators:
@@ -242,12 +239,8 @@ class Sampler(torch.optim.Optimizer, abc.ABC):
         super().__setstate__(state)
 
 
-def settings_of(group: Group, *names: str) -> Group:
-    """Some settings of a group, by name."""
-    return {name: group[name] for name in names}
-
-
-def _check_dtype(parameter: torch.Tensor) -> None:
+def check_dtype(parameter: torch.Tensor) -> None:
+    """Refuse what is not in single or double precision. Raises: TypeError."""
     if parameter.dtype in (torch.float32, torch.float64):
         return
     if parameter.dtype in (torch.float16, torch.bfloat16):
@@ -261,45 +254,44 @@ def _check_dtype(parameter: torch.Tensor) -> None:
     )
 
 
-def _potential_gradients(group: Group, number: int, parameters: Tensors) -> list[torch.Tensor]:
-    """N times the mean loss's gradient, and the prior's once."""
-    losses = [p.grad for p in parameters]
+def potential_gradients(group: Group, parameters: Tensors, losses: Tensors) -> list[torch.Tensor]:
+    """N times the mean loss's gradients `losses`, and the prior's once. Raises: TypeError."""
     if any(gradient.is_sparse for gradient in losses):
         raise TypeError(
             "a gradient is sparse, but noise and prior move every parameter in every step. "
             "Try nn.Embedding(..., sparse=False)."
         )
-    gradients = list(torch._foreach_mul(losses, group["num_data"]))
-    _add_prior_gradient(gradients, group["prior"], parameters)
-    if group["check_finite"]:
-        _refuse_non_finite(gradients, number)
+    gradients = list(foreach("mul", losses, group["num_data"]))
+    prior = group["prior"]
+    if callable(prior):
+        with torch.enable_grad():
+            slopes = torch.func.grad(_one_number(prior))([p.detach() for p in parameters])
+        foreach("sub_", gradients, slopes)
+    elif prior is not None:
+        foreach("add_", gradients, parameters, alpha=prior**-2)
     return gradients
 
 
-def _add_prior_gradient(gradients: Tensors, prior: Any, parameters: Tensors) -> None:
-    """Add the gradient of -log prior, in place."""
-    if prior is None:
-        return
-    if not callable(prior):
-        torch._foreach_add_(gradients, parameters, alpha=prior**-2)
-        return
-    with torch.enable_grad():
-        copies = [p.detach().requires_grad_() for p in parameters]
-        value: Any = prior(copies)
+def _one_number(prior: Callable[[Any], Any]) -> Callable[[Any], torch.Tensor]:
+    """The log prior, which must return one number."""
+
+    def checked(parameters: Any) -> torch.Tensor:
+        value = prior(parameters)
         if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
             raise TypeError(
                 f"prior must return one number that depends on the parameters, not {value!r}. Sum "
                 "over them, as in sum(-0.5 * (p**2).sum() for p in parameters); None is flat."
             )
-        slopes = torch.autograd.grad(value, copies, allow_unused=True, materialize_grads=True)
-    torch._foreach_sub_(gradients, slopes)
+        return value.reshape(())
+
+    return checked
 
 
 def _refuse_non_finite(gradients: Tensors, group: int) -> None:
     # One number for all, so that a device is waited for once; the search follows where that
     # number is not finite, which may also be since the sum of squares overflowed.
     device = gradients[0].device
-    norms = [norm.to(device) for norm in torch._foreach_norm(gradients)]
+    norms = [norm.to(device) for norm in foreach("norm", gradients)]
     if math.isfinite(float(torch.stack(norms).sum())):
         return
     for index, gradient in enumerate(gradients):

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ergodax.bridge.torch.base import Group, Number, Sampler, Tensors, settings_of
+from ergodax.bridge.torch.base import Sampler
+from ergodax.bridge.torch.memory import Group, Memory, Number, Tensors, foreach, settings_of
 from ergodax.checks import real_number
 
 Field = Callable[[torch.Tensor], torch.Tensor]
@@ -31,8 +32,8 @@ def sgld_step(
         lr: h.
         temperature: T.
     """
-    torch._foreach_add_(parameters, gradients, alpha=-lr)
-    torch._foreach_add_(parameters, normals, alpha=math.sqrt(2.0 * lr * temperature))
+    foreach("add_", parameters, gradients, alpha=-lr)
+    foreach("add_", parameters, normals, alpha=math.sqrt(2.0 * lr * temperature))
 
 
 class SGLD(Sampler):
@@ -44,7 +45,7 @@ class SGLD(Sampler):
     First order in h; stable for h k < 2, with k the curvature of U, which grows with N.
 
     Args:
-        params: parameters, or groups of them.
+        params: parameters, groups of them, or a module.
         lr: h, the step on U; on the mean loss it is a learning rate of N h. Welling and Teh's
             epsilon is 2 h. Schedulers of torch may change it.
         common: `num_data`, `prior`, `temperature`, `generator` and `check_finite`; for these, and
@@ -54,14 +55,16 @@ class SGLD(Sampler):
         Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics, 2011.
     """
 
-    def __init__(self, params: Any, lr: Any, **common: Any) -> None:
+    def __init__(self, params: Any, lr: Any = None, **common: Any) -> None:
         super().__init__(params, {"lr": lr}, **common)
 
-    def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+    @staticmethod
+    def move(memory: Memory, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+        """One step of a group."""
         sgld_step(
             parameters,
             gradients,
-            self.normal_like(parameters),
+            memory.normal_like(parameters),
             **settings_of(group, "lr", "temperature"),
         )
 
@@ -93,14 +96,15 @@ def psgld_step(
         weight: w of the new square; 0 leaves V as it is.
     """
     if weight > 0.0:
-        torch._foreach_mul_(second_moments, 1.0 - weight)
-        torch._foreach_addcmul_(second_moments, gradients, gradients, weight / num_data**2)
-    metric = torch._foreach_sqrt(second_moments)
-    torch._foreach_add_(metric, damping)
-    torch._foreach_reciprocal_(metric)
-    torch._foreach_addcmul_(parameters, metric, gradients, -lr)
-    torch._foreach_sqrt_(metric)
-    torch._foreach_addcmul_(parameters, metric, normals, math.sqrt(2.0 * lr * temperature))
+        foreach("mul_", second_moments, 1.0 - weight)
+        foreach("addcmul_", second_moments, gradients, gradients, value=weight / num_data**2)
+    metric = foreach("sqrt", second_moments)
+    foreach("add_", metric, damping)
+    foreach("reciprocal_", metric)
+    foreach("addcmul_", parameters, metric, gradients, value=-lr)
+    foreach("sqrt_", metric)
+    spread = math.sqrt(2.0 * lr * temperature)
+    foreach("addcmul_", parameters, metric, normals, value=spread)
 
 
 class PSGLD(Sampler):
@@ -116,7 +120,7 @@ class PSGLD(Sampler):
     leaves out the term Gamma, which needs second derivatives of the loss; `ergodax.psgld` has it.
 
     Args:
-        params: parameters, or groups of them.
+        params: parameters, groups of them, or a module.
         lr: h; stable for h k < 2 (damping + sqrt(V)), with k the curvature of U.
         decay: of V's memory, in [0, 1).
         damping: positive, on the scale of sqrt(V).
@@ -134,7 +138,7 @@ class PSGLD(Sampler):
     def __init__(
         self,
         params: Any,
-        lr: Any,
+        lr: Any = None,
         *,
         decay: Any = 0.99,
         damping: Any = 1e-3,
@@ -150,12 +154,17 @@ class PSGLD(Sampler):
         if group["decay"] >= 1.0:
             raise ValueError(f"decay must be less than 1, not {group['decay']}. Try 0.99.")
 
-    def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
-        moments = self._start(
-            "second_moment", parameters, lambda new: [torch.zeros_like(p) for p in new]
-        )
-        normals = self.normal_like(parameters)
-        for step, places in self._by_step(parameters).items():
+    @staticmethod
+    def start(memory: Memory, group: Group, parameters: Tensors) -> None:
+        """V, zero before the first step, whose square replaces it."""
+        _second_moments(memory, parameters)
+
+    @staticmethod
+    def move(memory: Memory, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+        """One step of a group."""
+        moments = _second_moments(memory, parameters)
+        normals = memory.normal_like(parameters)
+        for step, places in _by_step(memory, parameters).items():
             psgld_step(
                 [parameters[i] for i in places],
                 [gradients[i] for i in places],
@@ -165,15 +174,22 @@ class PSGLD(Sampler):
                 **settings_of(group, "lr", "num_data", "damping", "temperature"),
             )
 
-    def _by_step(self, parameters: Tensors) -> dict[int, list[int]]:
-        """The places of the parameters by their own count of steps, which is raised by 1."""
-        places: dict[int, list[int]] = {}
-        for place, parameter in enumerate(parameters):
-            state = self.state[parameter]
-            step = state.get("step", 0)
-            places.setdefault(step, []).append(place)
-            state["step"] = step + 1
-        return places
+
+def _second_moments(memory: Memory, parameters: Tensors) -> list[torch.Tensor]:
+    return memory.entries(
+        "second_moment", parameters, lambda new: [torch.zeros_like(p) for p in new]
+    )
+
+
+def _by_step(memory: Memory, parameters: Tensors) -> dict[int, list[int]]:
+    """The places of the parameters by their own count of steps, which is raised by 1."""
+    places: dict[int, list[int]] = {}
+    for place, parameter in enumerate(parameters):
+        state = memory.state[parameter]
+        step = state.get("step", 0)
+        places.setdefault(step, []).append(place)
+        state["step"] = step + 1
+    return places
 
 
 def _weight(step: int, decay: Number, adaptation_steps: Number) -> float:
@@ -203,10 +219,10 @@ def rsgld_step(
         lr: h.
         temperature: T.
     """
-    noise = torch._foreach_mul(torch._foreach_sqrt(metric), normals)
-    torch._foreach_addcmul_(parameters, metric, gradients, -lr)
-    torch._foreach_add_(parameters, divergence, alpha=lr * temperature)
-    torch._foreach_add_(parameters, noise, alpha=math.sqrt(2.0 * lr * temperature))
+    noise = foreach("mul", foreach("sqrt", metric), normals)
+    foreach("addcmul_", parameters, metric, gradients, value=-lr)
+    foreach("add_", parameters, divergence, alpha=lr * temperature)
+    foreach("add_", parameters, noise, alpha=math.sqrt(2.0 * lr * temperature))
 
 
 class RSGLD(Sampler):
@@ -218,7 +234,7 @@ class RSGLD(Sampler):
     First order in h. Without Gamma the law would be wrong at every step size.
 
     Args:
-        params: parameters, or groups of them.
+        params: parameters, groups of them, or a module.
         lr: h.
         metric: function of one parameter tensor that returns the diagonal of G^-1 there, a
             positive tensor of its shape (or one that broadcasts to it), by differentiable
@@ -235,7 +251,13 @@ class RSGLD(Sampler):
     """
 
     def __init__(
-        self, params: Any, lr: Any, metric: Any, *, divergence: Any = None, **common: Any
+        self,
+        params: Any,
+        lr: Any = None,
+        metric: Any = None,
+        *,
+        divergence: Any = None,
+        **common: Any,
     ) -> None:
         own = {"lr": lr, "metric": metric, "divergence": divergence}
         super().__init__(params, own, **common)
@@ -247,27 +269,30 @@ class RSGLD(Sampler):
             if not callable(value) and not (name == "divergence" and value is None):
                 raise TypeError(f"{name} must be a function of a parameter, not {value!r}.")
 
-    def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
-        metric, divergence = self._geometry(group, parameters)
+    @staticmethod
+    def move(memory: Memory, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+        """One step of a group."""
+        metric, divergence = _geometry(memory, group, parameters)
         rsgld_step(
             parameters,
             gradients,
             metric,
             divergence,
-            self.normal_like(parameters),
+            memory.normal_like(parameters),
             **settings_of(group, "lr", "temperature"),
         )
 
-    def _geometry(self, group: Group, parameters: Tensors) -> tuple[Tensors, Tensors]:
-        """G^-1 and Gamma at each parameter."""
-        metric, divergence = group["metric"], group["divergence"]
-        if divergence is not None:
-            return _values(metric, parameters), _values(divergence, parameters)
-        pairs = [
-            _differentiated(metric, parameter, signs)
-            for parameter, signs in zip(parameters, self.sign_like(parameters), strict=True)
-        ]
-        return [value for value, _ in pairs], [gamma for _, gamma in pairs]
+
+def _geometry(memory: Memory, group: Group, parameters: Tensors) -> tuple[Tensors, Tensors]:
+    """G^-1 and Gamma at each parameter."""
+    metric, divergence = group["metric"], group["divergence"]
+    if divergence is not None:
+        return _values(metric, parameters), _values(divergence, parameters)
+    pairs = [
+        _differentiated(metric, parameter, signs)
+        for parameter, signs in zip(parameters, memory.sign_like(parameters), strict=True)
+    ]
+    return [value for value, _ in pairs], [gamma for _, gamma in pairs]
 
 
 def _values(field: Field, parameters: Tensors) -> Tensors:
@@ -279,9 +304,7 @@ def _differentiated(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The metric, and v_i d(v . metric) / d x_i with signs v."""
     with torch.enable_grad():
-        x = parameter.detach().requires_grad_()
-        value = metric(x).expand_as(x)
-        if not value.requires_grad:
-            return value.contiguous(), torch.zeros_like(x)
-        (slope,) = torch.autograd.grad((signs * value).sum(), x, materialize_grads=True)
-    return value.detach().contiguous(), signs * slope
+        pair: Any = torch.func.vjp(lambda x: metric(x).expand_as(x), parameter.detach())
+        value, pull = pair
+        (slope,) = pull(signs)
+    return value.contiguous(), signs * slope

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from ergodax.bridge.torch.base import Group, Number, Sampler, Tensors, settings_of
+from ergodax.bridge.torch.base import Sampler
+from ergodax.bridge.torch.memory import Group, Memory, Number, Tensors, foreach, settings_of
 from ergodax.checks import real_number
 
 
@@ -35,10 +36,10 @@ def sghmc_step(
         temperature: T.
     """
     spread = math.sqrt(2.0 * lr * temperature * friction * mass)
-    torch._foreach_mul_(momenta, 1.0 - lr * friction)
-    torch._foreach_add_(momenta, gradients, alpha=-lr)
-    torch._foreach_add_(momenta, normals, alpha=spread)
-    torch._foreach_add_(parameters, momenta, alpha=lr / mass)
+    foreach("mul_", momenta, 1.0 - lr * friction)
+    foreach("add_", momenta, gradients, alpha=-lr)
+    foreach("add_", momenta, normals, alpha=spread)
+    foreach("add_", parameters, momenta, alpha=lr / mass)
 
 
 class SGHMC(Sampler):
@@ -52,7 +53,7 @@ class SGHMC(Sampler):
     gradient noise of variance V raises the temperature of x by h V / (2 gamma m).
 
     Args:
-        params: parameters, or groups of them.
+        params: parameters, groups of them, or a module.
         lr: h. Of SGD with learning rate l on the mean loss and momentum b it is sqrt(l / N), at
             friction (1 - b) / h: see `ergodax.convert.from_torch_sgd`.
         friction: the rate gamma > 0.
@@ -67,18 +68,25 @@ class SGHMC(Sampler):
     positive = "lr", "friction", "mass"
 
     def __init__(
-        self, params: Any, lr: Any, friction: Any, *, mass: Any = 1.0, **common: Any
+        self, params: Any, lr: Any = None, friction: Any = None, *, mass: Any = 1.0, **common: Any
     ) -> None:
         own = {"lr": lr, "friction": friction, "mass": mass}
         super().__init__(params, own, **common)
 
-    def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
-        momenta = self._momenta(group, parameters)
+    @staticmethod
+    def start(memory: Memory, group: Group, parameters: Tensors) -> None:
+        """The momentum."""
+        memory.momenta(group, parameters)
+
+    @staticmethod
+    def move(memory: Memory, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+        """One step of a group."""
+        momenta = memory.momenta(group, parameters)
         sghmc_step(
             parameters,
             gradients,
             momenta,
-            self.normal_like(parameters),
+            memory.normal_like(parameters),
             **settings_of(group, "lr", "friction", "mass", "temperature"),
         )
 
@@ -114,15 +122,15 @@ def sgnht_step(
     half = 0.5 * lr
     shared = isinstance(thermostat, torch.Tensor)
     zetas = [thermostat] if shared else thermostat
-    torch._foreach_add_(momenta, gradients, alpha=-lr)
-    torch._foreach_add_(parameters, momenta, alpha=half / mass)
+    foreach("add_", momenta, gradients, alpha=-lr)
+    foreach("add_", parameters, momenta, alpha=half / mass)
     _thermostat_step(zetas, momenta, shared, half / thermal_mass, mass, temperature)
     damping = [_damping(zeta, lr, friction * temperature * mass) for zeta in zetas]
     decay, spread = damping[0] if shared else zip(*damping, strict=True)
-    torch._foreach_mul_(momenta, decay)
-    torch._foreach_add_(momenta, torch._foreach_mul(normals, spread))
+    foreach("mul_", momenta, decay)
+    foreach("add_", momenta, foreach("mul", normals, spread))
     _thermostat_step(zetas, momenta, shared, half / thermal_mass, mass, temperature)
-    torch._foreach_add_(parameters, momenta, alpha=half / mass)
+    foreach("add_", parameters, momenta, alpha=half / mass)
 
 
 def _thermostat_step(
@@ -130,14 +138,14 @@ def _thermostat_step(
 ) -> None:
     """D: zeta += t (r^T r / m - d T) / mu, with rate = t / mu; in place."""
     if shared:
-        squares = torch.stack(torch._foreach_norm(momenta)).square().sum()
+        squares = torch.stack(foreach("norm", momenta)).square().sum()
         size = sum(r.numel() for r in momenta)
         zetas[0].add_(squares / mass - size * temperature, alpha=rate)
     else:
-        excess = torch._foreach_mul(momenta, momenta)
-        torch._foreach_div_(excess, mass)
-        torch._foreach_sub_(excess, temperature)
-        torch._foreach_add_(zetas, excess, alpha=rate)
+        excess = foreach("mul", momenta, momenta)
+        foreach("div_", excess, mass)
+        foreach("sub_", excess, temperature)
+        foreach("add_", zetas, excess, alpha=rate)
 
 
 def _damping(zeta: torch.Tensor, t: Number, power: Number) -> tuple[torch.Tensor, torch.Tensor]:
@@ -163,7 +171,7 @@ class SGNHT(Sampler):
     with exact gradients. Constant isotropic gradient noise moves zeta and leaves x unbiased.
 
     Args:
-        params: parameters, or groups of them.
+        params: parameters, groups of them, or a module.
         lr: h.
         friction: A > 0, a rate: how much noise is injected.
         thermal_mass: mu; by default d, or 1 for each coordinate.
@@ -186,8 +194,8 @@ class SGNHT(Sampler):
     def __init__(
         self,
         params: Any,
-        lr: Any,
-        friction: Any,
+        lr: Any = None,
+        friction: Any = None,
         *,
         thermal_mass: Any = None,
         per_coordinate: bool = False,
@@ -214,26 +222,35 @@ class SGNHT(Sampler):
                 "Try a group for each device, or per_coordinate=True."
             )
 
-    def _move(self, group: Group, parameters: Tensors, gradients: Tensors) -> None:
-        momenta = self._momenta(group, parameters)
+    @staticmethod
+    def start(memory: Memory, group: Group, parameters: Tensors) -> None:
+        """The momentum and the thermostat."""
+        memory.momenta(group, parameters)
+        _thermostat(memory, group, parameters)
+
+    @staticmethod
+    def move(memory: Memory, group: Group, parameters: Tensors, gradients: Tensors) -> None:
+        """One step of a group."""
+        momenta = memory.momenta(group, parameters)
         sgnht_step(
             parameters,
             gradients,
             momenta,
-            self._thermostat(group, parameters),
-            self.normal_like(parameters),
+            _thermostat(memory, group, parameters),
+            memory.normal_like(parameters),
             thermal_mass=_inertia(group, parameters),
             **settings_of(group, "lr", "friction", "mass", "temperature"),
         )
 
-    def _thermostat(self, group: Group, parameters: Tensors) -> torch.Tensor | Tensors:
-        friction = group["friction"]
-        if group["per_coordinate"]:
-            return self._start(
-                "thermostat", parameters, lambda new: [torch.full_like(p, friction) for p in new]
-            )
-        first = group["params"][0]  # which holds what the group shares
-        return self._start("thermostat", [first], lambda _: [first.new_tensor(friction)])[0]
+
+def _thermostat(memory: Memory, group: Group, parameters: Tensors) -> torch.Tensor | Tensors:
+    friction = group["friction"]
+    if group["per_coordinate"]:
+        return memory.entries(
+            "thermostat", parameters, lambda new: [torch.full_like(p, friction) for p in new]
+        )
+    first = group["params"][0]  # which holds what the group shares
+    return memory.entries("thermostat", [first], lambda _: [first.new_tensor(friction)])[0]
 
 
 def _inertia(group: Group, parameters: Tensors) -> Number:
