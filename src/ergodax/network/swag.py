@@ -199,7 +199,7 @@ def _collected(before: _Collecting, at: Iterate) -> _Collecting:
     """
     count = before.count + 1
     apart = tree.subtract(at.position, before.mean)
-    mean = tree.add_scaled(before.mean, 1.0 / count.astype(jnp.float32), apart)
+    mean = jax.tree.map(lambda m, a: m + a / count.astype(a.dtype), before.mean, apart)
     now_apart = tree.subtract(at.position, mean)
     squares = tree.add(before.squares, tree.multiply(apart, now_apart))
 
