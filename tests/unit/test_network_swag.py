@@ -1,5 +1,7 @@
 """SWAG: the moments are those of SGD's iterates, and draws have the covariance in its docstring."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,7 +29,7 @@ def problem(members=2):
 
 
 def fit(posterior, positions, **more):
-    settings = {"batch_size": BATCH, "epochs": EPOCHS, "rank": RANK, "progress": False}
+    settings: Any = {"batch_size": BATCH, "epochs": EPOCHS, "rank": RANK, "progress": False}
     return network.swag(posterior, positions, **({"key": jax.random.key(1)} | settings | more))
 
 
