@@ -24,9 +24,9 @@ RATE, MOMENTUM = 0.01, 0.9  # of SGD
 
 @dataclasses.dataclass(frozen=True)
 class Swag:
-    r"""A Gaussian for each member, of low rank plus diagonal.
+    """A Gaussian for each member, of low rank plus diagonal.
 
-    $$N\Big(\bar\theta,\; \tfrac12 \operatorname{diag}(v) + \frac{D D^\top}{2 (K - 1)}\Big)$$
+    theta ~ N(mean, diag(v) / 2 + D D^T / (2 (K - 1))).
 
     Attributes:
         mean: of the iterates, as the posterior's positions; leading axis members.
@@ -40,7 +40,7 @@ class Swag:
     deviations: PyTree
 
     def sample(self, key: PRNGKeyArray, num_draws: Any = 30) -> PyTree:
-        r"""Draws of every member, $\bar\theta + \sqrt{v / 2}\, z_1 + D z_2 / \sqrt{2 (K - 1)}$.
+        """Draws of every member, mean + sqrt(v / 2) z1 + D z2 / sqrt(2 (K - 1)).
 
         Args:
             key: of the normal numbers z1 and z2.
@@ -97,11 +97,10 @@ def swag(
     rank: Any = 20,
     progress: bool = True,
 ) -> Swag:
-    r"""Fit a Gaussian to the iterates of SGD from trained weights: a baseline, not the posterior.
+    """Fit a Gaussian to the iterates of SGD from trained weights: a baseline, not the posterior.
 
-    $$\theta \leftarrow \theta - \frac{\eta}{N} \nabla \tilde U(\theta), \qquad
-    \bar\theta = \frac1T \sum_{t=1}^T \theta_t, \qquad
-    v = \frac1T \sum_{t=1}^T \theta_t^2 - \bar\theta^2$$
+    theta <- theta - rate grad U(theta) / N,  mean = sum_t theta_t / T,
+    v = sum_t theta_t^2 / T - mean^2.
 
     U is estimated from batches; theta_t are the weights after epoch t. How wide the Gaussian is
     depends on the optimiser, its rate and the batches, and nothing corrects it: at half the rate it
