@@ -26,7 +26,7 @@ test-all: test test-slow ## all tests but those of `make test-torch`
 
 TORCH_PYTHON ?= $(shell sh tools/find_python.sh 11 2>/dev/null)
 
-test-torch: ## the bridges to PyTorch, NumPyro and Flax, in .venv-torch on Python 3.11, if there is one
+test-torch: ## the bridges to PyTorch, NumPyro, Flax and laplax, in .venv-torch on Python 3.11, if there is one
 ifeq ($(TORCH_PYTHON),)
 	@echo "skipped: the PyTorch bridge is tested on Python 3.11, for which pip has torch without CUDA"
 else
@@ -39,7 +39,7 @@ endif
 .venv-torch/made: pyproject.toml constraints.txt
 	test -x .venv-torch/bin/python || $(TORCH_PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip --disable-pip-version-check --quiet install \
-		--constraint constraints.txt torch==2.13.0 --editable '.[test,numpyro,flax]'
+		--constraint constraints.txt torch==2.13.0 laplax==0.0.2 --editable '.[test,numpyro,flax]'
 	@touch $@
 
 lint: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery $(VENV)/browser $(VENV)/lint ## ruff, pyright, import-linter

@@ -75,6 +75,10 @@ def test_what_is_refused():
         search(ex.Posterior(lambda w: 0.0, lambda w, x: 0.0, X), starts)
     with pytest.raises(ValueError, match="leaves none"):
         search(posterior, starts, held_out=0.001)
+    with pytest.raises(ValueError, match="leading axis of members"):
+        search(posterior, starts["network"])
+    with pytest.raises(TypeError, match="one of optax"):
+        search(posterior, starts, optimiser=0.1)
     with pytest.raises(FloatingPointError, match="learning rate"):
         search(posterior, starts, optimiser=optax.sgd(1e30))
 

@@ -5,12 +5,14 @@ from ergodax.network.calibration import Calibration, calibration, coverage, entr
 from ergodax.network.ensemble import Ensemble, deep_ensemble
 from ergodax.network.posterior import NetworkPosterior, posterior
 from ergodax.network.predictive import Prediction, predict, predict_from_outputs, predictive
+from ergodax.network.swag import Swag, swag
 
 __all__ = [
     "Calibration",
     "Ensemble",
     "NetworkPosterior",
     "Prediction",
+    "Swag",
     "calibration",
     "coverage",
     "deep_ensemble",
@@ -21,4 +23,5 @@ __all__ = [
     "predict_from_outputs",
     "predictive",
     "priors",
+    "swag",
 ]

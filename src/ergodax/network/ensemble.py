@@ -1,9 +1,8 @@
 """Deep ensembles: networks optimised from several starts at once, with early stopping."""
 
+import contextlib
 import dataclasses
 import functools
-import math
-import time
 from typing import Any
 
 import equinox as eqx
@@ -15,14 +14,18 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import instance, real_number, whole_number
-from ergodax.data.arrays import num_rows
-from ergodax.data.source import Source
-from ergodax.driver.progress import progress_bar
+from ergodax.checks import real_number, whole_number
 from ergodax.kernel import check_key
+from ergodax.network.epochs import (
+    Iterate,
+    epoch,
+    epoch_keys,
+    rows_in_memory,
+    rows_of,
+    start_members,
+)
 from ergodax.network.posterior import NetworkPosterior
 
-EPOCHS_AT_ONCE = 10  # between two looks at whether to stop
 RATE = 0.01  # of Adam, at first
 
 
@@ -44,8 +47,7 @@ class Ensemble:
 class _Member(eqx.Module):
     """Where the optimiser is, and the best so far."""
 
-    position: PyTree
-    state: PyTree
+    at: Iterate
     best: PyTree
     loss: Float[Array, "*members"]
 
@@ -71,7 +73,8 @@ def deep_ensemble(
 
     Args:
         posterior: of the network, from `network.posterior`, with its data in memory.
-        positions: starts, such as `posterior.position(module)`; leading axis members.
+        positions: starts, such as `posterior.position(module)`; leading axis members. One without
+            this axis is one member.
         key: of batches and of the rows held out.
         optimiser: of optax; by default Adam, whose rate falls from 0.01 to 0 along a half cosine
             over all epochs, with gradients clipped to norm 1.
@@ -85,8 +88,8 @@ def deep_ensemble(
         An Ensemble.
 
     Raises:
-        TypeError: no posterior of a network, or rows that are not in memory.
-        ValueError: a number out of range.
+        TypeError: no posterior of a network, no optimiser, or rows that are not in memory.
+        ValueError: a number out of range, or positions that are not the posterior's.
         FloatingPointError: no member has a finite loss.
 
     Example:
@@ -106,12 +109,9 @@ def deep_ensemble(
         Lakshminarayanan, Pritzel and Blundell, Simple and scalable predictive uncertainty
         estimation using deep ensembles, 2017.
     """
-    instance("posterior", posterior, NetworkPosterior, "one of ex.network.posterior")
-    if isinstance(posterior.data, Source):
-        raise TypeError("deep_ensemble needs the rows in memory, as arrays, not a source.")
+    count = rows_in_memory(posterior, "deep_ensemble")
     share = real_number("held_out", held_out, above=0.0)
     epochs, patience = whole_number("epochs", epochs), whole_number("patience", patience)
-    count = num_rows(posterior.data)
     held = round(share * count)
     if not 0 < held < count:
         raise ValueError(f"held_out={held_out!r} of {count} rows leaves none on one side. Try 0.1.")
@@ -120,19 +120,16 @@ def deep_ensemble(
         optimiser = _adam(epochs * ((count - held) // size))
     key_rows, key_batches = jax.random.split(check_key(key))
     order = jax.random.permutation(key_rows, count)
-    members = len(jax.tree.leaves(positions)[0])
-    positions = tree.freeze(positions)
-    state = jax.vmap(optimiser.init)(positions)
-    now = _Member(positions, state, positions, jnp.full(members, jnp.inf, jnp.float32))
+    at = start_members(posterior, positions, optimiser)
+    members = len(jax.tree.leaves(at.position)[0])
+    now = _Member(at, at.position, jnp.full(members, jnp.inf, jnp.float32))
     losses: list[np.ndarray] = []
-    began = time.perf_counter()
-    with progress_bar(epochs, show=progress, what="optimising", unit="epochs") as report:
-        while len(losses) < epochs and _since_best(losses) < patience:
-            todo = min(EPOCHS_AT_ONCE, epochs - len(losses))
-            keys = jax.random.split(jax.random.fold_in(key_batches, len(losses)), todo)
+    with contextlib.closing(epoch_keys(epochs, key_batches, show=progress)) as some:
+        for keys in some:
             now, found = _epochs(posterior, optimiser, now, order[:held], order[held:], size, keys)
             losses += list(np.asarray(found))
-            report(len(losses), len(losses) / (time.perf_counter() - began))
+            if _since_best(losses) >= patience:
+                break
     if not np.isfinite(losses[-1]).any():
         raise FloatingPointError(
             "every member's loss is NaN or infinite. Try a smaller learning rate, and "
@@ -149,8 +146,6 @@ def _adam(steps: int) -> Any:
 
 def _since_best(losses: list[np.ndarray]) -> float:
     """Epochs since any member was at its best."""
-    if not losses:
-        return -math.inf
     table = np.where(np.isfinite(losses), losses, np.inf)
     return float(len(losses) - 1 - table.argmin(axis=0).max())
 
@@ -166,40 +161,19 @@ def _epochs(
     keys: Array,
 ) -> tuple[_Member, Float[Array, "epochs members"]]:
     """Some epochs of all members, and their losses after each."""
-    total, batches = num_rows(posterior.data), len(left) // size
-
-    def rows(which: Array) -> PyTree:
-        return jax.tree.map(lambda x: jnp.asarray(x)[which], posterior.data)
-
-    def objective(position: PyTree, batch: PyTree) -> Array:
-        position = tree.thaw(position)
-        mean = jnp.mean(posterior.program.log_likelihoods(position, batch))
-        return -mean - posterior.program.log_prior(position) / total
 
     def loss(position: PyTree) -> Array:
-        return -jnp.mean(posterior.program.log_likelihoods(tree.thaw(position), rows(held)))
-
-    def step(member: _Member, batch: PyTree) -> _Member:
-        slope = jax.grad(objective)(member.position, batch)
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-            change, state = optimiser.update(slope, member.state, member.position)
-            position = optax.apply_updates(member.position, change)
-        return _Member(position, state, member.best, member.loss)
+        batch = rows_of(posterior, held)
+        return -jnp.mean(posterior.program.log_likelihoods(tree.thaw(position), batch))
 
     def judged(member: _Member) -> tuple[_Member, Array]:
-        found = loss(member.position)
+        found = loss(member.at.position)
         better = found < member.loss  # not where it is NaN
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), member.position, member.best)
-        least = jnp.where(better, found, member.loss)
-        return _Member(member.position, member.state, best, least), found
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), member.at.position, member.best)
+        return _Member(member.at, best, jnp.where(better, found, member.loss)), found
 
-    def epoch(now: _Member, key: Array) -> tuple[_Member, Array]:
-        order = jax.random.permutation(key, left)[: batches * size].reshape(batches, size)
+    def one(now: _Member, key: Array) -> tuple[_Member, Array]:
+        at = epoch(posterior, optimiser, now.at, left, size, key)
+        return jax.vmap(judged)(_Member(at, now.best, now.loss))
 
-        def one(now: _Member, which: Array) -> tuple[_Member, None]:
-            return jax.vmap(step, in_axes=(0, None))(now, rows(which)), None
-
-        now, _ = lax.scan(one, now, order)
-        return jax.vmap(judged)(now)
-
-    return lax.scan(epoch, now, keys)
+    return lax.scan(one, now, keys)
