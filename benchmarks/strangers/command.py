@@ -28,6 +28,8 @@ examples:
   python -m benchmarks strangers --make-references item-response-1pl
   python -m benchmarks.strangers.run wall --seconds 60     # one case, with all that infer says"""
 
+PEERS_HELP = "these of numpyro, blackjax, posteriors as well, without a name all"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, judge, print, write; wrong use ends with exit status 2."""
@@ -47,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(chosen: list[bank.Case], given: argparse.Namespace) -> None:
     done = _read(given.json)
-    contestants = [judge.INFER, *(peers.PEERS if given.peers else ())]
+    beside = given.peers is not None
+    contestants = [judge.INFER, *(given.peers or peers.PEERS if beside else ())]
     precision = "float64" if given.float64 else "float32"
     asked = [
         (case, key, by)
@@ -60,20 +63,17 @@ def _run(chosen: list[bank.Case], given: argparse.Namespace) -> None:
         runs = [pool.submit(one, case, key, given, by) for case, key, by in asked]
         for run in runs:
             result = run.result()
-            who = f" by {result.by}" if given.peers else ""
+            who = f" by {result.by}" if beside else ""
             print(f"{result.name}{who}: {result.outcome}; {result.verdict[:160]}", flush=True)
             done[_identity(result)] = result
             if given.json:  # after each, since a run of all takes hours
                 facts = [vars(each) for each in done.values()]
                 given.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     rows = list(done.values())
-    if given.peers:
-        first = leaderboard(rows)
-        print(first.text())
-    else:
-        print(text(rows))
+    board = leaderboard(rows) if beside else None
+    print(board.text() if board else text(rows))
     if given.markdown:
-        page = f"# {first.markdown().removeprefix('## ')}\n" if given.peers else markdown(rows)
+        page = f"# {board.markdown().removeprefix('## ')}\n" if board else markdown(rows)
         given.markdown.write_text(page, encoding="utf-8")
 
 
@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=120.0, help="max_seconds of infer (120)")
     add("--float64", action="store_true", help="double precision (single)")
     add("--keys", type=int, default=1, help="how many keys (1)")
-    add("--peers", action="store_true", help="NumPyro, BlackJAX and posteriors as well")
+    add("--peers", nargs="*", metavar="PEER", choices=[*peers.PEERS], help=PEERS_HELP)
     add("--posteriors", type=Path, metavar="PYTHON", help="the interpreter that has posteriors")
     add("--resume", action="store_true", help="run only what the file of --json lacks")
     add("--jobs", type=int, default=1, help="processes at a time (1); more make each slower")
