@@ -28,6 +28,7 @@ examples:
   python -m benchmarks strangers --make-references item-response-1pl
   python -m benchmarks.strangers.run wall --seconds 60     # one case, with all that infer says"""
 
+IMPORTS = 15.0  # seconds, of a peer's process before it begins
 PEERS_HELP = "these of numpyro, blackjax, posteriors as well, without a name all"
 
 
@@ -103,8 +104,8 @@ def one(case: bank.Case, key: int, given: argparse.Namespace, by: str = judge.IN
     command = [str(python), "-m", "benchmarks.strangers.run", case.name]
     command += ["--seconds", str(given.seconds), "--key", str(key), "--by", by]
     command += ["--float64"] if given.float64 else []
-    most = judge.limit(given.seconds)  # infer is to keep it; a peer, which has no clock, is cut
-    patience = given.patience or (2.0 * most + 60.0 if by == judge.INFER else most)
+    most = judge.limit(given.seconds)  # infer is to keep it; NUTS, which has no clock, is cut
+    patience = given.patience or (2.0 * most + 60.0 if by == judge.INFER else most + IMPORTS)
     with tempfile.TemporaryDirectory() as folder:
         output, said = Path(folder) / "found.json", Path(folder) / "said.txt"
         with said.open("w", encoding="utf-8") as stream:

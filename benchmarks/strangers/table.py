@@ -62,7 +62,7 @@ def leaderboard(rows: list[Judged]) -> Table:
     given = ", ".join(f"{x:g}" for x in sorted({row.given for row in rows}))
     around = describe()
     made.notes += [
-        f"infer and posteriors were given {given} s; who has no answer after a tenth and 5 s more "
+        f"infer and posteriors were given {given} s; who has no answer after a tenth and 20 s more "
         "is over time. Seconds: from import to answer, compilation included.",
         "Peers: 4 chains, 1,000 steps of adaptation and 1,000 draws, starts within 2 of infer's. "
         "They say converged where R-hat is at most 1.01, the effective sample size at least 400, "
