@@ -151,3 +151,17 @@ def test_many_components_are_looked_at_in_parts(monkeypatch):
     monkeypatch.setattr(estimators, "NUMBERS", 4 * 50 * 2)
     for each, (_, ours, _) in zip(whole, STATISTICS, strict=True):
         np.testing.assert_allclose(ours(x), each, rtol=1e-10)
+
+
+@pytest.mark.parametrize("draw", [np.random.Generator.exponential, np.random.Generator.normal])
+def test_widened_errors_hold_in_95_of_100(draw):
+    """Of 100,000 means of 100 independent draws; the miss of .005 is seven standard errors."""
+    x = draw(np.random.default_rng(0), size=(4, 25, 100_000))
+    truth = float(draw is np.random.Generator.exponential)  # mean 1, or 0
+    off = np.abs(x.mean(axis=(0, 1)) - truth)
+    error = x.std(axis=(0, 1), ddof=1) / 10.0
+    wider = estimators.widening(x, error)
+    assert np.mean(off < 1.96 * error * wider) == pytest.approx(0.95, abs=0.005)
+    assert wider.min() >= 1.0
+    if truth:  # without it the bounds of skewed draws are too narrow
+        assert np.mean(off < 1.96 * error) < 0.945

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.samples import Samples
 from ergodax.stats.draws import component_names, flat_components
-from ergodax.stats.estimators import standard_error
+from ergodax.stats.estimators import standard_error, widening
 from ergodax.tune.whitening import Coordinates
 
 LARGEST_R_HAT = 1.02
@@ -196,12 +196,14 @@ def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -
     summary = samples.summary()
     draws = np.concatenate([flat_components(x) for x in samples.named().values()], axis=-1)
     scale = summary["sd"]
+    of_mean, of_sd = summary["mcse"].to_numpy(), standard_error(draws, "sd")
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2  # whose mean's error is 2 sd times the sd's
     table = pd.DataFrame(
         {
             "mean": summary["mean"],
             "sd": scale,
-            "mcse_mean": summary["mcse"] / scale,
-            "mcse_sd": standard_error(draws, "sd") / scale,
+            "mcse_mean": of_mean * widening(draws, of_mean) / scale,
+            "mcse_sd": of_sd * widening(squares, 2.0 * scale.to_numpy() * of_sd) / scale,
             "bias_mean": 0.0,
             "bias_sd": 0.0,
         }
