@@ -8,7 +8,17 @@ import pytest
 import ergodax as ex
 from ergodax.tune import Coordinates
 from ergodax.tune.budget import Deadline
-from ergodax.tune.nuts import FEWEST_DOUBLINGS, MOST_DOUBLINGS, Nuts, _inside, tune_nuts, warm_up
+from ergodax.tune.nuts import (
+    FEWEST_DOUBLINGS,
+    MOST_DOUBLINGS,
+    Nuts,
+    Warm,
+    _Chains,
+    _inside,
+    _unfinished,
+    tune_nuts,
+    warm_up,
+)
 
 KEY = jax.random.key(5)
 GAUSSIAN = ex.Target(lambda x: 0.5 * jnp.sum(x**2))
@@ -65,3 +75,19 @@ def test_other_data_of_the_same_shape_need_no_program_for_the_starts():
         _inside(posterior, jnp.zeros((2, 1)), jnp.ones((2, 1)))
         counts.append(len(traced))
     assert counts[1] == counts[0] > 0
+
+
+def test_a_warm_up_that_was_cut_tells_its_pace_without_the_compilation():
+    plain = Coordinates(jnp.zeros(2), jnp.eye(2))
+    chains = _Chains(GAUSSIAN, plain, jnp.zeros((4, 2)), 5, Deadline.never(), 0.8)
+    assert np.isnan(chains.pace)
+    chains.clock = [(8.0, 10)]
+    assert np.isnan(chains.pace), "most of it is the compilation"
+    chains.clock += [(1.0, 10), (0.5, 5)]
+    assert chains.pace == pytest.approx(0.1)
+
+    def told(seconds):
+        return _unfinished(Warm(chains.kernel(1.0), plain, chains.ends, 0.05, seconds))
+
+    assert "some 140 s" in told(42.0)
+    assert "twice as large" in told(np.nan) and "nan" not in told(np.nan)

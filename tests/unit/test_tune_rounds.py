@@ -45,6 +45,20 @@ def test_with_so_many_independent_draws_r_hat_is_below_its_limit(monkeypatch):
     assert np.mean(fewer > LARGEST_R_HAT) > 0.05, "the control"
 
 
+def test_the_end_of_the_rounds_is_told_as_such():
+    """Rounds that made the step shorter do not count."""
+    kept = Kept(None, TARGET, jnp.zeros(D), jax.random.key(0), 60.0, accuracy=0.05, num_chains=4)
+    found = rounds._Rounds(
+        TARGET, TUNED, DecisionLog(), 0.05, CHAINS, Deadline.never(), False, kept
+    )
+    draws = np.random.default_rng(0).normal(size=(CHAINS, 20, D))
+    found.table = error_table(ex.Samples(draws, None, None))
+    found.r_hats, found.drawn = [1.0], rounds.ROUNDS
+    assert f"after {rounds.ROUNDS} rounds" in found.shortcoming()
+    found.shortened = 2
+    assert found.most == rounds.ROUNDS + 2 and "all there is room for" in found.shortcoming()
+
+
 def test_an_error_that_does_not_fall_as_noise_does_is_noticed():
     """The second run has as many draws as the error of the first one asks for."""
     for factor, heavy in ((0.9, False), (1.1, True)):

@@ -104,7 +104,8 @@ class Inference:
     Attributes:
         samples: draws of the position.
         table: a pandas DataFrame, a row for each component: mean, sd, mcse of both in posterior
-            standard deviations (`mcse_mean`, `mcse_sd`), the measured bias of both likewise
+            standard deviations (`mcse_mean`, `mcse_sd`; a little larger than ArviZ's where draws
+            are few or skewed, so that 1.96 of it hold in 95 of 100), the measured bias of both
             (`bias_mean`, `bias_sd`; its own standard error is added), ess, r_hat, and `error`,
             the larger sum of mcse and bias.
         accuracy: what was asked for, in posterior standard deviations.

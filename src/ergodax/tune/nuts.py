@@ -29,7 +29,6 @@ from ergodax.tune.whitening import Coordinates, in_coordinates
 SETTLING = 50  # from the start to where the draws are looked at
 WINDOWS = 50, 100, 150  # after each the coordinates are those of its draws
 LAST = 60  # with the step alone adapted
-WARM_UP = SETTLING + sum(WINDOWS) + LAST
 WHOLE = 2.0  # times the warm-up, that it takes with the draws
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
@@ -139,7 +138,6 @@ def tune_nuts(
     seconds = num_chains * seconds_of_gradient(target, coordinates.centre)
     most = int(np.log2(max(SHARE * deadline.left() / seconds, 1.0)))
     doublings = int(np.clip(most, FEWEST_DOUBLINGS, MOST_DOUBLINGS))
-    began = time.perf_counter()
     warm = warm_up(
         target,
         coordinates,
@@ -151,17 +149,20 @@ def tune_nuts(
     )
     tuned = Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0)
     if warm.done < 1.0:
-        took = time.perf_counter() - began
-        wanted = took / max(warm.done, BLOCK / WARM_UP) / SHARE_OF_WARM_UP
-        doubt = (
-            "the time was up before NUTS had found its step and its scales; at its pace so far all "
-            f"takes some {wanted:,.0f} s: try a larger max_seconds"
-        )
-        tuned = dataclasses.replace(tuned, doubt=doubt)
+        tuned = dataclasses.replace(tuned, doubt=_unfinished(warm))
     if modes:  # the long steps of the warm-up may have brought all chains into one of them
         places = at_modes(centres, warm.coordinates, modes)
         tuned = dataclasses.replace(tuned, starts=places, burn_in=SETTLE)
     return tuned
+
+
+def _unfinished(warm: "Warm") -> str:
+    """That a warm-up was cut, and how long NUTS takes, where two blocks or more have told."""
+    doubt = "the time was up before NUTS had found its step and its scales"
+    if not np.isfinite(warm.seconds):
+        return f"{doubt}, of which it was left too little; try a max_seconds twice as large"
+    wanted = warm.seconds / SHARE_OF_WARM_UP
+    return f"{doubt}; at its pace so far it takes some {wanted:,.0f} s: try a larger max_seconds"
 
 
 @compiled_at
@@ -206,6 +207,7 @@ class Warm(NamedTuple):
     coordinates: Coordinates
     ends: Float[Array, "chains d"]  # u of each chain
     done: float = 1.0  # the share of its steps that there was time for
+    seconds: float = np.nan  # that all steps take, if known
 
 
 def warm_up(
@@ -244,7 +246,8 @@ def warm_up(
     step = chains.step
     if acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
-    return Warm(chains.kernel(step), chains.coordinates, chains.ends, chains.taken / steps)
+    done = chains.taken / steps
+    return Warm(chains.kernel(step), chains.coordinates, chains.ends, done, chains.pace * steps)
 
 
 class _Chains:
@@ -263,11 +266,18 @@ class _Chains:
         self.doublings, self.deadline, self.acceptance = doublings, deadline, acceptance
         self.step, self.found = 1.0, False  # the scale of the coordinates, if they are right
         self.taken = 0  # steps of the right size
+        self.clock: list[tuple[float, int]] = []  # seconds and steps of each block
 
     def kernel(self, step: float) -> Nuts:
         """With a step in the present coordinates."""
         inner, dtype = in_coordinates(self.target, self.coordinates), self.ends.dtype
         return Nuts(inner, on_device(step, dtype), self.doublings)
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a step; NaN of one block alone, most of whose time is the compilation's."""
+        seconds, steps = np.sum(self.clock[1:], axis=0) if self.clock[1:] else (0.0, 0)
+        return float(seconds / steps) if steps else np.nan
 
     def run(self, steps: int, key: PRNGKeyArray) -> Float[np.ndarray, "chains draws d"]:
         """Take so many steps, if there is time, and adapt the step size; the draws' u."""
@@ -275,7 +285,9 @@ class _Chains:
         for number, key_block in enumerate(split_key(key, steps // BLOCK)):
             if self.deadline.over:
                 break
+            began = time.perf_counter()
             samples = self._block(key_block)
+            self.clock.append((time.perf_counter() - began, samples.num_draws))
             off = _acceptance(samples) - self.acceptance
             self.step *= float(np.exp(GAIN * off / np.sqrt(1.0 + number)))
             self.taken += samples.num_draws

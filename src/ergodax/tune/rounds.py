@@ -86,12 +86,12 @@ def sample_rounds(
         DivergenceError: a chain diverged.
     """
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
-    key_look, *keys = split_key(key, 1 + ROUNDS)
+    key_look, *keys = split_key(key, 1 + ROUNDS + SHORTENED)
     count = _first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
         rounds.parts.append(rounds.pilot())
         count = rounds.wanted(key_look)
-    while not kept.ends(rounds.drawn, not count or rounds.drawn == ROUNDS):
+    while not kept.ends(rounds.drawn, not count or rounds.drawn == rounds.most):
         rounds.draw(count, keys[rounds.drawn])
         count = rounds.wanted(key_look)
     if tuned.doubt and not (rounds.good and not rounds.faults):
@@ -169,7 +169,7 @@ class _Rounds:
         unstable = h**2 * top > UNSTABLE and top > NARROW * usual
         # In a second run of an inference that is kept, what was drawn decides and not the time.
         time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
-        if unstable and self.shortened < SHORTENED and time and self.drawn < ROUNDS:
+        if unstable and self.shortened < SHORTENED and time and self.drawn < self.most:
             why = f"where the density narrows a step of {h:.3g} is unstable"
             self.log.decide("shorter step", f"{LESS * h:.3g}", why)
             less = dataclasses.replace(kernel, step_size=LESS * kernel.step_size)
@@ -197,6 +197,11 @@ class _Rounds:
         self.look(key)
         if unstable:
             self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
+
+    @property
+    def most(self) -> int:
+        """Rounds at most: those that only make the step shorter come on top."""
+        return ROUNDS + self.shortened
 
     @property
     def constrain(self) -> Any:
@@ -348,7 +353,8 @@ class _Rounds:
             component = str(table["r_hat"].idxmax())
             error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
         if not (self.late or self.deadline.over):
-            return f"{error}, after as many draws as there is room for"
+            ended = f"{self.drawn} rounds" if self.drawn == self.most else "all there is room for"
+            return f"{error}, after {ended}"
         mcse = float(np.nanmax(table[["mcse_mean", "mcse_sd"]].to_numpy()))
         times = max((mcse / self.accuracy) ** 2, 1.1)
         return (
