@@ -7,7 +7,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.stats.estimators import scale_reduction
-from ergodax.tune import rounds
+from ergodax.tune import doubts, rounds
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Tuned, differ, error_table
 from ergodax.tune.doubts import narrowness
@@ -52,11 +52,24 @@ def test_the_end_of_the_rounds_is_told_as_such():
         TARGET, TUNED, DecisionLog(), 0.05, CHAINS, Deadline.never(), False, kept
     )
     draws = np.random.default_rng(0).normal(size=(CHAINS, 20, D))
-    found.table = error_table(ex.Samples(draws, None, None))
+    found.samples = ex.Samples(draws, None, None)
+    found.table = error_table(found.samples)
     found.r_hats, found.drawn = [1.0], rounds.ROUNDS
     assert f"after {rounds.ROUNDS} rounds" in found.shortcoming()
     found.shortened = 2
     assert found.most == rounds.ROUNDS + 2 and "all there is room for" in found.shortcoming()
+
+
+def test_tails_without_a_variance_are_told_and_others_are_not():
+    """By 100 runs each: Student's law with 1 degree of freedom has no variance, with 3 it has."""
+    rng = np.random.default_rng(2)
+    for degrees, found in ((1, 100), (3, 0), (np.inf, 0)):
+        draws = rng.standard_t(degrees, (100, CHAINS, 2_000))
+        shapes = np.array([doubts.heavy_tail(each) for each in draws])
+        assert abs(np.sum(shapes > 0) - found) <= 10
+        assert not found or np.median(shapes[shapes > 0]) == pytest.approx(1.0, abs=0.1)
+    assert doubts.heavy_tail(np.zeros((CHAINS, 100))) == 0.0
+    assert doubts.heavy_tail(rng.standard_cauchy((CHAINS, 8))) == 0.0, "too few"
 
 
 def test_an_error_that_does_not_fall_as_noise_does_is_noticed():

@@ -165,6 +165,29 @@ def narrowness(
     return float(finite[: len(steepest)].max()), float(np.median(finite[len(steepest) :]))
 
 
+def heavy_tail(x: Float[np.ndarray, "chains draws"]) -> float:
+    """The Pareto shape of a variable's tails where it tells that there is no variance, else 0.
+
+    Beyond a threshold most densities look like y^(-1 - 1/k), with k = 1 for Cauchy's and 1 / nu for
+    Student's; k is fitted to the largest distances from the median. From k = 1/2 on there is no
+    variance, from 1 on no mean, and averages do not settle. It is told where k is more than two of
+    its standard errors above 1/2.
+
+    Reference:
+        Vehtari, Simpson, Gelman, Yao and Gabry, Pareto smoothed importance sampling, 2024.
+    """
+    from scipy.stats import genpareto
+
+    far = np.sort(np.abs(x - np.median(x)), axis=None).astype(float)
+    count = min(int(3.0 * np.sqrt(far.size)), far.size // 5)
+    excess = far[-count:] - far[-count - 1]
+    if count < FEWEST or not np.isfinite(excess).all() or not excess[-1] > 0.0:
+        return 0.0
+    shape = float(genpareto.fit(excess / excess.mean(), floc=0.0)[0])
+    error = (1.0 + shape) / np.sqrt(count)
+    return shape if shape - 2.0 * error > 0.5 else 0.0
+
+
 def improper_direction(
     target: AbstractTarget, init: PyTree, mode: PyTree, coordinates: Coordinates
 ) -> str:

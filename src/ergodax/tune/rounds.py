@@ -15,7 +15,7 @@ from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
-from ergodax.stats.draws import component_names
+from ergodax.stats.draws import component_names, flat_components
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import (
@@ -27,7 +27,7 @@ from ergodax.tune.decisions import (
     error_table,
     is_accurate,
 )
-from ergodax.tune.doubts import narrowness, stops_near
+from ergodax.tune.doubts import heavy_tail, narrowness, stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.nuts import Nuts
@@ -53,6 +53,12 @@ NECK = (
     "draws may be missing where the density narrows, as that of effects does where their variance "
     f"is small; try other parameters of the model{NON_CENTRED}"
 )
+HEAVY = (
+    "the tails of {worst} are so heavy (Pareto shape {shape:.2f}) that it has no finite variance, "
+    "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
+    "a prior with lighter tails"
+)
+SURE = 3  # rounds, after which such tails end it
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
 APART, FALLS = 1.2, 0.5
 
@@ -305,6 +311,15 @@ class _Rounds:
             )
         if self._stay_apart():
             self.faults.append(self._apart())
+        elif not self.good and self.drawn >= SURE and (told := self._heavy()):
+            self.faults.append(told)
+
+    def _heavy(self) -> str:
+        """That the variance of the worst component seems to be infinite; "" if it does not."""
+        worst = int(np.argmax(np.nan_to_num(self.table["error"].to_numpy())))
+        parts = [flat_components(x) for x in self.samples.named().values()]
+        shape = heavy_tail(np.concatenate(parts, axis=-1)[..., worst])
+        return HEAVY.format(worst=self.table.index[worst], shape=shape) if shape else ""
 
     def _divergent(self) -> float:
         if not isinstance(self.tuned.kernel, Nuts):
@@ -352,6 +367,8 @@ class _Rounds:
         if self.r_hats[-1] > APART:
             component = str(table["r_hat"].idxmax())
             error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
+        elif told := self._heavy():
+            return told
         if not (self.late or self.deadline.over):
             ended = f"{self.drawn} rounds" if self.drawn == self.most else "all there is room for"
             return f"{error}, after {ended}"
