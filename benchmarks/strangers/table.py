@@ -66,8 +66,8 @@ def leaderboard(rows: list[Judged]) -> Table:
         "is over time. Seconds: from import to answer, compilation included.",
         "Peers: 4 chains, 1,000 steps of adaptation and 1,000 draws, starts within 2 of infer's. "
         "They say converged where R-hat is at most 1.01, the effective sample size at least 400, "
-        "and at most one draw in 1,000 diverged. posteriors: SGHMC on batches of 100 rows, "
-        "learning rates from .1 down until R-hat passes; only where there are more rows.",
+        "and at most one draw in 1,000 diverged. posteriors: SGLD on batches of 100 rows, at the "
+        "smallest learning rate, from 10 to .01, of which they say so; where there are more rows.",
         "right: converged, and no error is so many of the reported ones as one honest answer in "
         f"{1 / judge.FALSE_ALARM:,.0f} has. loud: said that it has not converged. SILENT WRONG: "
         "converged, and not so. traceback: an exception, no start found among them.",

@@ -1,4 +1,4 @@
-"""posteriors' SGHMC on the bank: a density of JAX as a function that PyTorch can differentiate."""
+"""posteriors' SGLD on the bank: a density of JAX as a function that PyTorch can differentiate."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from jax.flatten_util import ravel_pytree
-from posteriors.sgmcmc import sghmc as library
+from posteriors.sgmcmc import sgld as library
 
 from benchmarks.strangers.bank import Problem
 from benchmarks.strangers.peers import ROWS
@@ -20,10 +20,10 @@ FEWEST = 200  # steps, however little time there is
 Density = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
-def sghmc(
+def sgld(
     problem: Problem, starts: np.ndarray, rate: float, seed: int, seconds: float
 ) -> np.ndarray:
-    """Draws of posteriors' SGHMC, the chains as the rows of one matrix of parameters.
+    """Draws of posteriors' SGLD, the chains as the rows of one matrix of parameters.
 
     The density is divided by the number of rows, and so is the temperature, as its pages advise.
 
