@@ -165,3 +165,13 @@ def test_widened_errors_hold_in_95_of_100(draw):
     assert wider.min() >= 1.0
     if truth:  # without it the bounds of skewed draws are too narrow
         assert np.mean(off < 1.96 * error) < 0.945
+
+
+def test_the_error_of_an_sd_is_widened_as_that_of_the_mean_of_squares():
+    x = np.random.default_rng(1).gamma(0.5, size=(4, 100, 3))
+    of_sd, variance = standard_error(x, "sd"), x.var(axis=(0, 1))
+    squares = (x - x.mean(axis=(0, 1))) ** 2
+    expected = estimators.widening(squares, 2.0 * np.sqrt(variance) * of_sd)
+    found = estimators.widening(x, of_sd, "sd")
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert found.min() > 1.01, "skewed squares: the factor matters here"

@@ -72,31 +72,49 @@ def standard_error(x: Draws, method: str = "mean") -> Any:
 Z95 = 1.96  # standard errors, within which the truth is in 95 of 100
 
 
-def widening(x: Draws, error: Float[np.ndarray, " *d"]) -> Float[np.ndarray, " *d"]:
-    """By how much the standard error of the mean is to grow so that 1.96 of it hold in 95 of 100.
+def widening(
+    x: Draws, error: Float[np.ndarray, " *d"], method: str = "mean"
+) -> Float[np.ndarray, " *d"]:
+    """By how much a standard error is to grow so that 1.96 of it hold the truth in 95 of 100.
 
     Skewed draws that miss their long tail have too small a mean and too small a standard error at
     once. To the first order in 1 / n, with skewness s and excess kurtosis k, bounds of z standard
-    errors are right if these grow by
+    errors of the mean are right if these grow by
 
         1 + ((z^4 + 2 z^2 - 3) s^2 / 18 - (z^2 - 3) k / 12 + (z^2 + 1) / 4) / n,
 
-    whose last term is Student's. n is the effective sample size, and 1 the least factor.
+    whose last term is Student's. n is the effective sample size, and 1 the least factor. That of
+    the sd is that of the mean of the squared deviations.
 
     Args:
         x: the draws.
-        error: of their mean, as `standard_error` has it.
+        error: by `standard_error` of the same method.
+        method: "mean" or "sd".
 
     Reference:
         Hall, The bootstrap and Edgeworth expansion, 1992, section 2.6.
     """
+    return 1.0 + np.maximum(_second_order(x, method) * error**2, 0.0)
+
+
+@_in_parts
+def _second_order(x: Draws, method: str) -> Any:
+    """The bracket above over the variance of what is averaged, for the squared standard error."""
+    off = x - x.mean(axis=(0, 1))
     with np.errstate(invalid="ignore", divide="ignore"):  # a constant: NaN
-        sd = x.std(axis=(0, 1))
-        scores = (x - x.mean(axis=(0, 1))) / sd
-        skewness, fourth = ((scores**k).mean(axis=(0, 1)) for k in (3, 4))
+        per_square = 1.0
+        if method == "sd":
+            squares = off * off
+            variance = squares.mean(axis=(0, 1))
+            # The error of the variance is 2 sd times that of the sd.
+            off, per_square = squares - variance, 4.0 * variance
+        sd = off.std(axis=(0, 1))
+        scores = off / sd
+        second = scores * scores
+        skewness, fourth = (second * scores).mean(axis=(0, 1)), (second * second).mean(axis=(0, 1))
         skew, tails, student = (Z95**4 + 2 * Z95**2 - 3) / 18, (Z95**2 - 3) / 12, (Z95**2 + 1) / 4
-        more = skew * skewness**2 - tails * (fourth - 3.0) + student
-        return 1.0 + np.maximum(more * (error / sd) ** 2, 0.0)
+        bracket = skew * skewness**2 - tails * (fourth - 3.0) + student
+        return bracket * per_square / sd**2
 
 
 @_in_parts

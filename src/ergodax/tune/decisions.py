@@ -198,13 +198,12 @@ def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -
     draws = np.concatenate([flat_components(x) for x in samples.named().values()], axis=-1)
     scale = summary["sd"]
     of_mean, of_sd = summary["mcse"].to_numpy(), standard_error(draws, "sd")
-    squares = (draws - draws.mean(axis=(0, 1))) ** 2  # whose mean's error is 2 sd times the sd's
     table = pd.DataFrame(
         {
             "mean": summary["mean"],
             "sd": scale,
             "mcse_mean": of_mean * widening(draws, of_mean) / scale,
-            "mcse_sd": of_sd * widening(squares, 2.0 * scale.to_numpy() * of_sd) / scale,
+            "mcse_sd": of_sd * widening(draws, of_sd, "sd") / scale,
             "bias_mean": 0.0,
             "bias_sd": 0.0,
         }
