@@ -178,7 +178,8 @@ def heavy_tail(x: Float[np.ndarray, "chains draws"]) -> float:
     """
     from scipy.stats import genpareto
 
-    far = np.sort(np.abs(x - np.median(x)), axis=None).astype(float)
+    # Repeats are a chain that stands still, which tells nothing of a shape.
+    far = np.unique(np.abs(x - np.median(x))).astype(float)
     count = min(int(3.0 * np.sqrt(far.size)), far.size // 5)
     excess = far[-count:] - far[-count - 1]
     if count < FEWEST or not np.isfinite(excess).all() or not excess[-1] > 0.0:
