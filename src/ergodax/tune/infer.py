@@ -30,7 +30,7 @@ from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
-from ergodax.tune.modes import Descents, all_modes, scout
+from ergodax.tune.modes import Descents, all_modes, other_modes, scout
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
@@ -44,6 +44,7 @@ INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
+SEARCHES = 2  # for modes, after a first that found several: the second where the one before found more
 
 
 def infer(
@@ -266,12 +267,20 @@ class _Inferring:
         raise AssertionError("NUTS gives an answer, right or not")
 
     def _modes(self, start: Start, scouts: Future[Descents]) -> list[PyTree]:
-        """All of them where there are several."""
+        """All of them where there are several, as far as searches lead to them."""
         with self.log.timing("modes"):
             found = scouts.result()
             if not start.typical:
                 return []
             until, chains = self.deadline.share(MODES), self.settings.num_chains
+            known, number = 0, 0  # where there are several there may be more
+            while number < SEARCHES and not until.over:
+                now = len(other_modes(self.target, start.coordinates, found, until))
+                if now == known:
+                    break
+                known, number = now, number + 1
+                key = jax.random.fold_in(self.key_modes, number)
+                found = found.and_more(scout(self.target, self.init, key=key, deadline=until))
             return all_modes(self.target, start.coordinates, found, chains, self.log, until)
 
     def _engines(self) -> list[Callable[[], Tuned | None]]:
@@ -283,6 +292,8 @@ class _Inferring:
         seconds = warm_up_seconds(self.target, start.coordinates, chains)
         most = self.deadline.left()
         late, few_rows = seconds > TUNING * most, start.virial > FEW_ROWS
+        if self.modes and not late:  # between which it jumps
+            return [self._nuts]
         exact = [self._surrogate] if small and (late or few_rows) else []
         alternative = min(WHOLE * seconds, TUNING * most) if exact or not late else np.inf
         batches = [lambda: self._batches(alternative)] if start.smooth else []
@@ -336,6 +347,11 @@ class _Inferring:
     def _draws(self, tuned: Tuned) -> Inference | None:
         """The answer; None where the draws of a sampler on batches turn out to be wrong."""
         settings, before = self.settings, list(self.log.faults)
+        if len(self.modes) > settings.num_chains and getattr(tuned.kernel, "jumps", None) is None:
+            self.log.faults.append(
+                f"{len(self.modes)} modes were found, and {settings.num_chains} chains can't begin "
+                "at all of them; try more chains"
+            )
         try:
             result = sample_rounds(
                 self.target,

@@ -28,6 +28,7 @@ BARRIER = 2.0  # in potential, between two modes, below which chains soon go fro
 BETWEEN = 15  # places on the line between two, where it is looked for
 WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
+NEAREST = 3  # draws, to which a place is connected or not
 
 
 class Descents(NamedTuple):
@@ -37,6 +38,11 @@ class Descents(NamedTuple):
     potentials: Float[Array | np.ndarray, " starts"]
     converged: Bool[Array | np.ndarray, " starts"]
     target: AbstractTarget | None = None  # of `scout`: with all or some of the data
+
+    def and_more(self, others: "Descents") -> "Descents":
+        """All of both; what is left of the second is not the rows that it went down on."""
+        both = jax.tree.map(lambda *x: np.concatenate(x), self[:3], others[:3])
+        return Descents(*both, self.target)
 
 
 def descents_from(
@@ -107,16 +113,58 @@ def all_modes(
         return []
     log.decide(
         "modes",
-        f"chains begin at {len(others) + 1}",
-        f"the nearest other is {min(map(np.linalg.norm, others)):.3g} posterior sds from the first",
+        f"chains begin at {min(len(others) + 1, num_chains)}",
+        f"of {len(others) + 1}; the nearest other is {min(map(np.linalg.norm, others)):.3g} "
+        "posterior sds from the first",
     )
-    if len(others) + 1 > num_chains:
-        log.faults.append(
-            f"{len(others) + 1} modes were found, and {num_chains} chains can't begin at all of "
-            "them; try more chains"
-        )
     places = on_device([np.zeros(coordinates.dimension), *others], coordinates.basis.dtype)
     return [coordinates.position(u) for u in places]
+
+
+def unvisited(
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    descents: Descents,
+    draws: Float[np.ndarray, "draws d"],
+    deadline: Deadline | None = None,
+) -> PyTree | None:
+    """A mode to which no draw has come though it has weight, if one of the descents leads there.
+
+    There are more modes than were found where a second search, from other places, finds another.
+    Draws have come to a place if a line to one of the nearest leads over no barrier.
+
+    Args:
+        target: of the position.
+        coordinates: whitened.
+        descents: of a `scout` whose key has not been used for the first.
+        draws: u of some draws.
+        deadline: of the descents on all rows.
+    """
+
+    def come_to(target: AbstractTarget, u: np.ndarray) -> bool:
+        nearest = np.argsort(np.linalg.norm(draws - u, axis=1))[:NEAREST]
+        dtype = coordinates.basis.dtype
+        height = lambda v: _potential(target, coordinates.position(on_device(v, dtype)))  # noqa: E731
+        return any(
+            _barrier(target, coordinates, u, v) <= max(height(u), height(v)) + BARRIER
+            for v in draws[nearest]
+        )
+
+    ends, looked = coordinates.of_rows(descents.positions), 0
+    first = _potential(target, coordinates.centre)
+    for k in np.argsort(descents.potentials):
+        if looked == MOST or not np.isfinite(ends[k]).all():
+            break
+        if come_to(descents.target or target, ends[k]):
+            continue
+        looked += 1
+        last = descent(target, tree.freeze(end(descents, int(k))), FURTHER, deadline=deadline)
+        mode = unflattened(coordinates.centre, last.position)
+        u = np.asarray(coordinates.of(mode), np.float64)
+        weight = last.potential - _log_volume(target, coordinates, u) < first + WORSE
+        if weight and not come_to(target, u):
+            return mode
+    return None
 
 
 def at_modes(

@@ -21,6 +21,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import Tuned
 from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.jumps import Jumps, jumps_between
 from ergodax.tune.modes import at_modes
 from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import Coordinates, in_coordinates
@@ -63,11 +64,15 @@ class NutsState(eqx.Module):
 
 
 class Nuts(Kernel):
-    """NUTS with unit mass, for coordinates whose scale is 1; up to 2^max_doublings leapfrogs."""
+    """NUTS with unit mass, for coordinates whose scale is 1; up to 2^max_doublings leapfrogs.
+
+    Where several modes are known, a step is a trajectory and a jump.
+    """
 
     target: AbstractTarget
     step_size: Float[Array, ""]
     max_doublings: int = eqx.field(static=True, default=MOST_DOUBLINGS)
+    jumps: Jumps | None = None
 
     def _algorithm(self, position: PyTree) -> Any:
         import blackjax
@@ -84,9 +89,14 @@ class Nuts(Kernel):
             return NutsState(self._algorithm(default).init(default))
 
     def step(self, key: PRNGKeyArray, state: NutsState) -> tuple[NutsState, Info]:
-        """One trajectory."""
+        """One trajectory, and a jump where there are several modes."""
+        key, key_jump = (key, key) if self.jumps is None else jax.random.split(key)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            inner, told = self._algorithm(state.position).step(key, state.inner)
+            algorithm = self._algorithm(state.position)
+            inner, told = algorithm.step(key, state.inner)
+            if self.jumps is not None:
+                place, _ = self.jumps.step(key_jump, inner.position, self.target.potential)
+                inner = algorithm.init(place)
         info = Info(
             step_size=self.step_size,
             potential=-inner.logdensity,
@@ -130,6 +140,7 @@ def tune_nuts(
     """
     deadline = deadline or Deadline.never()
     key_start, key_run = split_key(key, 2)
+    key_jumps = jax.random.fold_in(key_run, 0)
     offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
     dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
     offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
@@ -152,7 +163,9 @@ def tune_nuts(
         tuned = dataclasses.replace(tuned, doubt=_unfinished(warm))
     if modes:  # the long steps of the warm-up may have brought all chains into one of them
         places = at_modes(centres, warm.coordinates, modes)
-        tuned = dataclasses.replace(tuned, starts=places, burn_in=SETTLE)
+        jumps = jumps_between(target, warm.coordinates, modes, key_jumps)
+        kernel = dataclasses.replace(warm.kernel, jumps=jumps)
+        tuned = dataclasses.replace(tuned, kernel=kernel, starts=places, burn_in=SETTLE)
     return tuned
 
 

@@ -29,8 +29,10 @@ from ergodax.tune.decisions import (
 )
 from ergodax.tune.doubts import heavy_tail, narrowness, stops_near
 from ergodax.tune.host import split_key
+from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
-from ergodax.tune.nuts import Nuts
+from ergodax.tune.modes import scout, unvisited
+from ergodax.tune.nuts import SETTLE, Nuts
 from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import as_given, as_sampled
 
@@ -58,6 +60,7 @@ HEAVY = (
     "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
     "a prior with lighter tails"
 )
+LOOKED_AT = 1_000  # draws, from which a mode is told that none has come to
 SURE = 3  # rounds, after which such tails end it
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
 APART, FALLS = 1.2, 0.5
@@ -93,6 +96,7 @@ def sample_rounds(
     """
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
     key_look, *keys = split_key(key, 1 + ROUNDS + SHORTENED)
+    key_search = jax.random.fold_in(key_look, 1)
     count = _first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
         rounds.parts.append(rounds.pilot())
@@ -100,6 +104,8 @@ def sample_rounds(
     while not kept.ends(rounds.drawn, not count or rounds.drawn == rounds.most):
         rounds.draw(count, keys[rounds.drawn])
         count = rounds.wanted(key_look)
+    if rounds.good and not rounds.faults:
+        rounds.search(key_search)
     if tuned.doubt and not (rounds.good and not rounds.faults):
         rounds.faults, log.coarse = [tuned.doubt], False
     if not (rounds.good or rounds.faults or log.faults):
@@ -156,7 +162,43 @@ class _Rounds:
     def wanted(self, key: PRNGKeyArray) -> int:
         """How many draws of each chain there shall be in the next round, after a look."""
         self.look(key)
-        return self.more() or self._deeper(key)
+        return self._jumping() or self.more() or self._deeper(key)
+
+    def _jumping(self) -> int:
+        """How many with jumps between the places where chains of NUTS stay, which is tried once."""
+        kernel, coordinates = self.tuned.kernel, self.tuned.coordinates
+        if not (self._stay_apart() and isinstance(kernel, Nuts)) or kernel.jumps is not None:
+            return 0
+        time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
+        draws = coordinates.of_chains(as_sampled(self.target, self.samples.position))
+        jumps = jumps_of_chains(coordinates, draws)
+        if jumps is None or not time or self.drawn == self.most:
+            return 0
+        why = f"they stay at {len(jumps.centres)} places, between which they jump from now on"
+        self.log.decide("chains", "begin anew where they are", why)
+        starts = self.parts[-1].final_state.position
+        kernel = dataclasses.replace(kernel, jumps=jumps)
+        self.tuned = dataclasses.replace(self.tuned, kernel=kernel, starts=starts, burn_in=SETTLE)
+        self.parts, self.r_hats, self.faults = [], [], []
+        return AT_LEAST
+
+    def search(self, key: PRNGKeyArray) -> None:
+        """Where chains jump between modes: whether a second search finds one they do not know."""
+        kernel, coordinates = self.tuned.kernel, self.tuned.coordinates
+        if not isinstance(kernel, Nuts) or kernel.jumps is None:
+            return
+        draws = as_sampled(self.target, self.samples.position)
+        u = coordinates.of_chains(draws).reshape(-1, coordinates.dimension)
+        u = u[:: -(-len(u) // LOOKED_AT)]
+        with self.log.timing("modes"):
+            found = scout(self.target, coordinates.centre, key=key, deadline=self.deadline)
+            mode = unvisited(self.target, coordinates, found, u, self.deadline)
+        if mode is not None:
+            self.faults.append(
+                "a second search from other places led to a mode to which no chain has come, so "
+                "there may be many; try ex.replica_exchange, or parameters of which only one "
+                "setting fits"
+            )
 
     def _deeper(self, key: PRNGKeyArray) -> int:
         """How many with a shorter step, where draws lie up to where this one is unstable.

@@ -85,11 +85,60 @@ def test_separable_rows_with_a_flat_prior_are_called_improper():
     assert run(proper, jnp.zeros(2)).converged
 
 
-def test_two_far_modes_are_named_with_what_to_try():
-    two = lambda x: -jnp.logaddexp(-0.5 * jnp.sum((x - 8) ** 2), -0.5 * jnp.sum((x + 8) ** 2))  # noqa: E731
-    result = run(ex.Target(two), jnp.zeros(2))
-    assert not result.converged and "replica_exchange" in result.verdict()
-    assert result.samples.num_draws < 10_000  # more of them would not help
+def two_normals(x):
+    """Sixteen sds apart in each of two components."""
+    return -jnp.logaddexp(-0.5 * jnp.sum((x - 8) ** 2), -0.5 * jnp.sum((x + 8) ** 2))
+
+
+def curved(p):
+    """The ridges a b = 1, one for each sign of both, with a saddle between them at the start."""
+    return 5.0 * (p["a"] * p["b"] - 1.0) ** 2 + 0.5 * (p["a"] ** 2 + p["b"] ** 2)
+
+
+def test_chains_jump_between_far_modes():
+    result = run(ex.Target(two_normals), jnp.zeros(2))
+    assert result.converged, result.verdict()
+    assert off_by(result.table, 0.0, np.sqrt(65.0)) < ERRORS
+
+
+def test_chains_jump_where_they_turn_out_to_stay_apart(tmp_path):
+    """No search has told the two apart, since the saddle is where it begins."""
+    begin = {"a": jnp.zeros(()), "b": jnp.zeros(())}
+    result = run(ex.Target(curved), begin, checkpoint=ex.Checkpoint(tmp_path / "kept"))
+    assert result.converged, result.verdict()
+    a, step = np.linspace(-8.0, 8.0, 4_001, retstep=True)
+    # Given a, b is normal with precision 1 + 10 a^2 and mean 10 a over it.
+    precision = 1.0 + 10.0 * a**2
+    mass = np.exp(50.0 * a**2 / precision - 0.5 * a**2) / np.sqrt(precision)
+    sd = np.sqrt(np.sum(a**2 * mass) / np.sum(mass))
+    assert off_by(result.table, 0.0, sd) < ERRORS
+    again = run(
+        ex.Target(curved), begin, checkpoint=ex.Checkpoint(tmp_path / "kept", resume=True)
+    )
+    jax.tree.map(np.testing.assert_array_equal, again.samples.position, result.samples.position)
+
+
+@pytest.mark.parametrize(("components", "rows"), [(3, 800), (5, 800)])
+def test_labels_are_exchanged_where_all_modes_are_found_and_else_named(components, rows):
+    """Six settings of the labels are found, and 120 are not."""
+    rng = np.random.default_rng(components)
+    means = 4.0 * (np.arange(components) - 0.5 * (components - 1))
+    x = means[rng.integers(0, components, rows)] + rng.standard_normal(rows)
+    log = jax.scipy.stats.norm.logpdf
+    target = ex.Posterior(
+        lambda m: log(m, 0.0, 10.0).sum(),
+        lambda m, x: jax.nn.logsumexp(log(x, m)),
+        x.astype(np.float32),
+    )
+    result = run(target, jnp.zeros(components))
+    if components == 3:
+        assert result.converged, result.verdict()
+        table = result.table
+        alike = (table["mean"] - table["mean"].mean()) / (table["sd"] * table["mcse_mean"])
+        assert np.abs(alike).max() < ERRORS, "labels can be exchanged, so all means are the same"
+        assert table["sd"].min() > 2.0, "each is at all three"
+    else:
+        assert not result.converged and "replica_exchange" in result.verdict()
 
 
 def test_a_mode_of_no_volume_is_none():
