@@ -62,9 +62,7 @@ def after_a_jump(law, count=40_000):
     inner = lambda u: mixture(COORDINATES.position(u))  # noqa: E731
     moved, jumped = jax.vmap(lambda k, u: law.step(k, u, inner))(keys, u)
     assert float(jumped.mean()) > 0.1, "some jump"
-    before, after = (
-        np.asarray(jax.vmap(COORDINATES.position)(v), np.float64) for v in (u, moved)
-    )
+    before, after = (np.asarray(jax.vmap(COORDINATES.position)(v), np.float64) for v in (u, moved))
     mode = lambda y: np.argmin(np.sum((y[:, None] - CENTRES) ** 2, axis=-1), axis=1)  # noqa: E731
     seen = np.concatenate(
         [np.eye(3)[mode(after)] - WEIGHTS, after**2 - WEIGHTS @ (CENTRES**2 + SDS**2)], axis=1

@@ -44,7 +44,7 @@ INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
-SEARCHES = 2  # for modes, after a first that found several: the second where the one before found more
+SEARCHES = 8  # for modes, after a first that found several; each if the one before found more
 
 
 def infer(

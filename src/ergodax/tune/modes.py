@@ -143,10 +143,9 @@ def unvisited(
 
     def come_to(target: AbstractTarget, u: np.ndarray) -> bool:
         nearest = np.argsort(np.linalg.norm(draws - u, axis=1))[:NEAREST]
-        dtype = coordinates.basis.dtype
-        height = lambda v: _potential(target, coordinates.position(on_device(v, dtype)))  # noqa: E731
-        return any(
-            _barrier(target, coordinates, u, v) <= max(height(u), height(v)) + BARRIER
+        here = _potential_at(target, coordinates, u)
+        return not all(
+            _parted(target, coordinates, u, v, max(here, _potential_at(target, coordinates, v)))
             for v in draws[nearest]
         )
 
@@ -219,7 +218,7 @@ def _apart(
     return [
         int(k)
         for k in sorted(which, key=lambda k: values[k])
-        if k == lowest or _barrier(target, coordinates, ends[k], ends[lowest]) > values[k] + BARRIER
+        if k == lowest or _parted(target, coordinates, ends[k], ends[lowest], values[k])
     ]
 
 
@@ -237,11 +236,11 @@ def _distinct(
     found = [(np.zeros(coordinates.dimension), first)]
 
     def apart(u: np.ndarray, value: float) -> bool:
-        return value < first + WORSE + coordinates.dimension and all(
-            np.linalg.norm(u - v) > far
-            and _barrier(target, coordinates, u, v) > max(value, other) + BARRIER
-            for v, other in found
-        )
+        if not value < first + WORSE + coordinates.dimension:
+            return False
+        if min(np.linalg.norm(u - v) for v, _ in found) <= far:  # which costs no potential
+            return False
+        return all(_parted(target, coordinates, u, v, max(value, other)) for v, other in found)
 
     values = {k: _potential(target, end(descents, int(k))) for k in which}
     for k in sorted(which, key=lambda k: values[k]):
@@ -275,16 +274,20 @@ def _log_volume(
     return float(np.nan_to_num(volumes[0] - volumes[1], nan=-np.inf, posinf=0.0, neginf=-np.inf))
 
 
-def _barrier(
+def _parted(
     target: AbstractTarget,
     coordinates: Coordinates,
     u: Float[np.ndarray, " d"],
     v: Float[np.ndarray, " d"],
-) -> float:
-    """The highest potential on the line between two places."""
-    between = (u + t * (v - u) for t in np.linspace(0.0, 1.0, BETWEEN + 2)[1:-1])
-    dtype = coordinates.basis.dtype
-    return max(_potential(target, coordinates.position(on_device(w, dtype))) for w in between)
+    height: float,
+) -> bool:
+    """Whether the line between two places leads over a barrier, BARRIER above a potential."""
+    shares = np.linspace(0.0, 1.0, BETWEEN + 2)[1:-1]
+    middle_first = shares[np.argsort(abs(shares - 0.5))]  # where most barriers are
+    return any(
+        not _potential_at(target, coordinates, u + t * (v - u)) <= height + BARRIER
+        for t in middle_first
+    )
 
 
 def _far(coordinates: Coordinates) -> float:
@@ -294,3 +297,9 @@ def _far(coordinates: Coordinates) -> float:
 
 def _potential(target: AbstractTarget, position: PyTree) -> float:
     return float(potential_and_gradient(target, tree.freeze(position))[0])
+
+
+def _potential_at(
+    target: AbstractTarget, coordinates: Coordinates, u: Float[np.ndarray, " d"]
+) -> float:
+    return _potential(target, unflattened(coordinates.centre, coordinates.flat_at(u)))

@@ -112,9 +112,7 @@ def test_chains_jump_where_they_turn_out_to_stay_apart(tmp_path):
     mass = np.exp(50.0 * a**2 / precision - 0.5 * a**2) / np.sqrt(precision)
     sd = np.sqrt(np.sum(a**2 * mass) / np.sum(mass))
     assert off_by(result.table, 0.0, sd) < ERRORS
-    again = run(
-        ex.Target(curved), begin, checkpoint=ex.Checkpoint(tmp_path / "kept", resume=True)
-    )
+    again = run(ex.Target(curved), begin, checkpoint=ex.Checkpoint(tmp_path / "kept", resume=True))
     jax.tree.map(np.testing.assert_array_equal, again.samples.position, result.samples.position)
 
 
