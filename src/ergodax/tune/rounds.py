@@ -50,6 +50,7 @@ GRACE = 2.0  # seconds for the first draws where the time is up already
 # A step h is too long where h^2 times the curvature is so large, and so many times the usual one.
 UNSTABLE, NARROW = 2.0, 4.0
 LESS, SHORTENED = 0.25, 3  # times the step, at most so many times
+ALONE = 1.0  # times the accuracy, that the draws of shorter steps have by themselves
 NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
 NECK = (
     "draws may be missing where the density narrows, as that of effects does where their variance "
@@ -226,12 +227,22 @@ class _Rounds:
                 self.before = len(self.parts)
             self.shortened += 1
             return min(AT_LEAST, self.samples.num_draws)
-        if (self.late and self.shortened) or (unstable and not self.shortened):
-            self.faults.append(f"{NECK}; there was no time for shorter steps")
-        elif self.shortened:
-            self._compare(key, unstable)
-            return self.more()
-        return 0
+        if not (self.shortened or unstable):
+            return 0
+        few = self._few() if self.shortened else 0
+        if few and time and not self.late and self.drawn < self.most:
+            return few
+        if few or self.late or not self.shortened:
+            self.faults.append(f"{NECK}; there was no time for draws with shorter steps")
+            return 0
+        self._compare(key, unstable)
+        return self.more()
+
+    def _few(self) -> int:
+        """How many draws the shorter steps lack, to tell by themselves that all agree."""
+        then = _joined(self.parts[self.before :])
+        table, enough = error_table(then, None, self.fixed), ALONE * self.accuracy
+        return 0 if is_accurate(table, enough) else _missing(table, enough, then.num_draws)
 
     def _compare(self, key: PRNGKeyArray, unstable: bool) -> None:
         """What the shorter steps found, with what was found before."""
