@@ -114,6 +114,7 @@ def test_batch_bias_extrapolates_to_the_full_gradient(x64):
         progress=False,
     )
     assert (report.samples.info.evaluations == 1 + 2).all(), "a step of each chain, no more"
+    assert (report.coarse, report.fine) == (1, 2)
     row = report.table.xs("sd", level=1).iloc[0]
     assert abs(row["estimate"] - np.sqrt(0.1302600701)) < FALSE_ALARM * row["mcse"]
     # The variance is linear in 1/n - 1/N; what is extrapolated is the sd, so to second order.

@@ -10,6 +10,7 @@ from ergodax.recipe import dynamics
 from ergodax.verify.auxiliary import _weights
 from ergodax.verify.differences import Probe
 from ergodax.verify.equation import Equation, glancing, lookout
+from ergodax.verify.region import num_tails
 
 TURN = np.array([[0.0, 0.7], [-0.7, 0.0]])
 PLANE = ex.targets.gaussian(np.zeros(2), np.ones(2))
@@ -185,3 +186,8 @@ def test_a_weight_for_each_coordinate_and_one_for_all():
     position = np.array([[0.0, 2.0], [2.0, 2.0]])
     expected = [[1.0, np.tanh(-1.0), 0.0], [1.0, np.tanh(1.0), 0.0]]
     np.testing.assert_allclose(_weights(position), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dimension, count", [(1, 24), (8, 24), (20, 48)])
+def test_there_is_a_point_in_the_tails_to_both_sides_of_each_coordinate(dimension, count):
+    assert num_tails(dimension) == count

@@ -1,6 +1,7 @@
 """`sample(state=)`: a run in two parts is the run in one, to the bit."""
 
 import dataclasses
+import types
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.driver.progress import Clock
+from ergodax.driver.sample import _first_step
 
 KEY = jax.random.key(9)
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
@@ -157,3 +159,10 @@ def test_the_number_of_chains_is_that_of_the_positions():
         sample(kernel, 6, positions={"w": jnp.float32(1.0)})
     with pytest.raises(ValueError, match="'b'"):
         sample(kernel, 6, positions={"a": jnp.ones((3, 2)), "b": jnp.ones((2, 2))})
+
+
+def test_the_first_step_is_the_number_that_the_states_have_taken():
+    for steps, first in (([3, 5], 5), ([0.5, 2.0], 0), (3, 0)):
+        state = types.SimpleNamespace(step=jnp.asarray(steps))
+        assert _first_step(state) == first
+    assert _first_step(jnp.zeros(3)) == 0

@@ -49,3 +49,12 @@ def test_an_error_passes_through_the_bar(screen):
 @pytest.mark.parametrize("rate, steps", [(0.1, 1), (1.0, 2), (3.3, 6)])
 def test_a_chunk_is_of_the_steps_of_its_seconds_and_never_empty(rate, steps):
     assert Clock(seconds=2.0, rate=rate).steps() == steps
+
+
+def test_the_rate_is_that_of_the_last_chunk(monkeypatch):
+    times = iter([10.0, 10.25])
+    monkeypatch.setattr("ergodax.driver.progress.time.perf_counter", lambda: next(times))
+    clock = Clock(seconds=2.0)
+    with clock.timing(100):
+        pass
+    assert clock.rate == 400.0 and clock.steps() == 800

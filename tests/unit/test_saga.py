@@ -172,6 +172,11 @@ def test_a_step_does_not_copy_the_table():
     assert seconds(10**6) < 5e-4
 
 
+def test_steps_are_counted_since_the_sum_is_computed_anew_after_some(key):
+    estimator = ex.SAGA(curved(), SIZE)
+    assert [int(after(estimator, "tree", key, steps).step) for steps in (0, 1, 3)] == [0, 1, 3]
+
+
 @pytest.mark.slow
 def test_many_chains(key):
     at = jax.tree.map(lambda x: x.astype("f4"), position("tree"))

@@ -193,6 +193,15 @@ def test_wrong_calls():
         ksd(x, x[..., :1])
 
 
+def test_without_a_key_it_is_that_of_key_0():
+    x = np.random.default_rng(3).normal(size=(2, 40, 2))
+    plain, zero, one = (
+        kernel_stein_discrepancy(x, gradients=x, num_resamples=400, key=key).p_value
+        for key in (None, jax.random.key(0), jax.random.key(1))
+    )
+    assert plain == zero and plain != one, "one is the control: the key matters"
+
+
 def test_signs_change_eight_times_as_rarely_as_draws_do():
     """With probability 1 / (8 tau + 1) a step, tau being draws per effective draw; 5 sd."""
     rng, x = np.random.default_rng(0), np.zeros((2, 400, 1))

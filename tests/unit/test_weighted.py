@@ -33,6 +33,12 @@ def test_equal_weights_are_none(draws):
     np.testing.assert_allclose(table["ess"], (table["sd"] / table["mcse"]) ** 2, rtol=1e-12)
 
 
+def test_errors_do_not_depend_on_where_the_draws_lie(draws):
+    w = np.random.default_rng(1).uniform(0.5, 2.0, (4, 200))
+    here, there = (weighted(samples({"w": x}), w) for x in (draws, draws + 100.0))
+    np.testing.assert_allclose(there[["sd", "mcse", "ess"]], here[["sd", "mcse", "ess"]], rtol=1e-6)
+
+
 def test_whole_weights_are_repetitions():
     x, w = np.array([[1.0, 5.0, 2.0, 7.0, 4.0]]), np.array([3, 1, 2, 1, 1])
     table = weighted(samples(x), w)
