@@ -34,7 +34,9 @@ def there(law, u, *numbers):
 
 def jumps():
     modes = list(jnp.asarray(CENTRES, jnp.float32))
-    return jumps_between(ex.Target(mixture), COORDINATES, modes, KEY)
+    found = jumps_between(ex.Target(mixture), COORDINATES, modes, KEY)
+    assert found is not None
+    return found
 
 
 def test_a_jump_and_the_one_back_are_inverse_and_their_volume_is_that_of_the_jacobian():
@@ -99,6 +101,7 @@ def test_chains_that_stay_apart_tell_the_places():
     assert jumps_of_chains(plain, draws) is None, "they do not"
     apart = draws + 10.0 * np.array([0, 1, 0, 1])[:, None, None]
     law = jumps_of_chains(plain, apart)
+    assert law is not None
     np.testing.assert_allclose(law.centres, [np.zeros(D), np.full(D, 10.0)], atol=0.3)
     np.testing.assert_allclose(law.roots, np.eye(D)[None].repeat(2, 0), atol=0.2)
     assert jumps_of_chains(plain, apart[:, : 5 * D]) is None, "too few to tell"

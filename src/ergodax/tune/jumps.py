@@ -114,7 +114,7 @@ def jumps_of_chains(
 
     Chains are of one mode if all their means are within one sd of the draws of a chain.
     """
-    chains, count, d = draws.shape
+    _, count, d = draws.shape
     if coordinates.basis.ndim == 1 or count < FEW_DRAWS * d:
         return None
     means, sd = draws.mean(axis=1), np.sqrt(draws.var(axis=1).mean(axis=0))

@@ -41,8 +41,10 @@ class Descents(NamedTuple):
 
     def and_more(self, others: "Descents") -> "Descents":
         """All of both; what is left of the second is not the rows that it went down on."""
-        both = jax.tree.map(lambda *x: np.concatenate(x), self[:3], others[:3])
-        return Descents(*both, self.target)
+        positions, potentials, converged = jax.tree.map(
+            lambda *x: np.concatenate(x), self[:3], others[:3]
+        )
+        return Descents(positions, potentials, converged, self.target)
 
 
 def descents_from(
@@ -149,15 +151,13 @@ def unvisited(
             for v in draws[nearest]
         )
 
-    ends, looked = coordinates.of_rows(descents.positions), 0
+    ends = coordinates.of_rows(descents.positions)
     first = _potential(target, coordinates.centre)
-    for k in np.argsort(descents.potentials):
-        if looked == MOST or not np.isfinite(ends[k]).all():
-            break
-        if come_to(descents.target or target, ends[k]):
-            continue
-        looked += 1
-        last = descent(target, tree.freeze(end(descents, int(k))), FURTHER, deadline=deadline)
+    lowest_first = [int(k) for k in np.argsort(descents.potentials) if np.isfinite(ends[k]).all()]
+    place = descents.target or target
+    elsewhere = [k for k in lowest_first if not come_to(place, ends[k])]
+    for k in elsewhere[:MOST]:
+        last = descent(target, tree.freeze(end(descents, k)), FURTHER, deadline=deadline)
         mode = unflattened(coordinates.centre, last.position)
         u = np.asarray(coordinates.of(mode), np.float64)
         weight = last.potential - _log_volume(target, coordinates, u) < first + WORSE
@@ -218,7 +218,7 @@ def _apart(
     return [
         int(k)
         for k in sorted(which, key=lambda k: values[k])
-        if k == lowest or _parted(target, coordinates, ends[k], ends[lowest], values[k])
+        if k == lowest or _parted(target, coordinates, ends[k], ends[lowest], float(values[k]))
     ]
 
 
