@@ -1,6 +1,7 @@
 """Jumps between modes leave the law as it is, and chains that stay apart begin to jump."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,13 @@ def mixture(x):
     """Three normals far apart, in the position's own units."""
     logs = norm.logpdf(x[None], jnp.asarray(CENTRES), jnp.asarray(SDS)).sum(axis=1)
     return -jax.nn.logsumexp(logs + jnp.log(jnp.asarray(WEIGHTS)))
+
+
+class Place(NamedTuple):
+    """What a jump needs to know of a state."""
+
+    position: jax.Array
+    logdensity: jax.Array
 
 
 def there(law, u, *numbers):
@@ -61,8 +69,8 @@ def after_a_jump(law, count=40_000):
     x = CENTRES[which] + SDS[which] * rng.standard_normal((count, D))
     u = jnp.asarray(COORDINATES.of_rows(jnp.asarray(x)), jnp.float32)
     keys = jax.random.split(KEY, count)
-    inner = lambda u: mixture(COORDINATES.position(u))  # noqa: E731
-    moved, jumped = jax.vmap(lambda k, u: law.step(k, u, inner))(keys, u)
+    at = lambda u: Place(u, -mixture(COORDINATES.position(u)))  # noqa: E731
+    (moved, _), jumped = jax.vmap(lambda k, u: law.step(k, at(u), at))(keys, u)
     assert float(jumped.mean()) > 0.1, "some jump"
     before, after = (np.asarray(jax.vmap(COORDINATES.position)(v), np.float64) for v in (u, moved))
     mode = lambda y: np.argmin(np.sum((y[:, None] - CENTRES) ** 2, axis=-1), axis=1)  # noqa: E731

@@ -1,6 +1,7 @@
 """Metropolis steps from one known mode to another, by which chains visit all of them."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -77,14 +78,15 @@ class Jumps(eqx.Module):
         return there, jnp.where(self.nearest(there) == j, volume, -jnp.inf)
 
     def step(
-        self, key: PRNGKeyArray, u: Float[Array, " d"], potential: Callable[[Array], Array]
-    ) -> tuple[Float[Array, " d"], Bool[Array, ""]]:
-        """Where the chain stands then, and whether it has jumped."""
+        self, key: PRNGKeyArray, state: Any, state_at: Callable[[Array], Any]
+    ) -> tuple[Any, Bool[Array, ""]]:
+        """The state then, and whether it has jumped; both have `position` and `logdensity`."""
         key_there, key_accept = jax.random.split(key)
-        there, ratio = self.propose(key_there, u)
-        ratio = ratio + potential(u) - potential(there)
-        jumped = jnp.log(jax.random.uniform(key_accept, dtype=u.dtype)) < ratio  # NaN: it stays
-        return jnp.where(jumped, there, u), jumped
+        place, ratio = self.propose(key_there, state.position)
+        there = state_at(place)
+        ratio = ratio + there.logdensity - state.logdensity
+        jumped = jnp.log(jax.random.uniform(key_accept, dtype=place.dtype)) < ratio  # NaN: no
+        return jax.tree.map(lambda x, y: jnp.where(jumped, x, y), there, state), jumped
 
 
 def jumps_between(

@@ -95,8 +95,7 @@ class Nuts(Kernel):
             algorithm = self._algorithm(state.position)
             inner, told = algorithm.step(key, state.inner)
             if self.jumps is not None:
-                place, _ = self.jumps.step(key_jump, inner.position, self.target.potential)
-                inner = algorithm.init(place)
+                inner, _ = self.jumps.step(key_jump, inner, algorithm.init)
         info = Info(
             step_size=self.step_size,
             potential=-inner.logdensity,

@@ -188,6 +188,11 @@ class _Rounds:
         kernel, coordinates = self.tuned.kernel, self.tuned.coordinates
         if not isinstance(kernel, Nuts) or kernel.jumps is None:
             return
+        if self.deadline.over:
+            self.faults.append(
+                "the time was up before a second search for modes; try a larger max_seconds"
+            )
+            return
         draws = as_sampled(self.target, self.samples.position)
         u = coordinates.of_chains(draws).reshape(-1, coordinates.dimension)
         u = u[:: -(-len(u) // LOOKED_AT)]
