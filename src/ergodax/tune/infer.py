@@ -30,7 +30,7 @@ from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
-from ergodax.tune.modes import Descents, all_modes, other_modes, scout
+from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
@@ -273,6 +273,8 @@ class _Inferring:
             if not start.typical:
                 return []
             until, chains = self.deadline.share(MODES), self.settings.num_chains
+            key = jax.random.fold_in(self.key_modes, 0)
+            found = scout_low_places(self.target, start.coordinates, found, key=key, deadline=until)
             known, number = 0, 0  # where there are several there may be more
             while number < SEARCHES and not until.over:
                 now = len(other_modes(self.target, start.coordinates, found, until))

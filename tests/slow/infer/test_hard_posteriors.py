@@ -101,6 +101,22 @@ def test_chains_jump_between_far_modes():
     assert off_by(result.table, 0.0, np.sqrt(65.0)) < ERRORS
 
 
+def test_a_narrow_mode_that_few_descents_come_to_is_found():
+    """A normal law 7.8 sds away, of sds .3 to .7, from the mode of the other one."""
+    centre = jnp.array([6.0, -4.0, 3.0])
+    root = jnp.array([[0.5, 0.0, 0.0], [0.4, 0.3, 0.0], [-0.2, 0.1, 0.6]])
+    log = jax.scipy.stats.multivariate_normal.logpdf
+
+    def potential(x):
+        first = jnp.log(0.8) + log(x, jnp.zeros(3), jnp.eye(3))
+        return -jnp.logaddexp(first, jnp.log(0.2) + log(x, centre, root @ root.T))
+
+    result = run(ex.Target(potential), jnp.zeros(3))
+    mean, squares = 0.2 * centre, 0.8 + 0.2 * (jnp.diag(root @ root.T) + centre**2)
+    assert result.converged, result.verdict()
+    assert off_by(result.table, np.asarray(mean), np.sqrt(squares - mean**2)) < ERRORS
+
+
 def test_chains_jump_where_they_turn_out_to_stay_apart(tmp_path):
     """No search has told the two apart, since the saddle is where it begins."""
     begin = {"a": jnp.zeros(()), "b": jnp.zeros(())}
