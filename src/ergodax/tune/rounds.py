@@ -31,7 +31,7 @@ from ergodax.tune.doubts import heavy_tail, narrowness, stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
-from ergodax.tune.modes import scout, unvisited
+from ergodax.tune.modes import scout, scout_low_places, unvisited
 from ergodax.tune.nuts import SETTLE, Nuts
 from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import as_given, as_sampled
@@ -197,7 +197,10 @@ class _Rounds:
         u = coordinates.of_chains(draws).reshape(-1, coordinates.dimension)
         u = u[:: -(-len(u) // LOOKED_AT)]
         with self.log.timing("modes"):
-            found = scout(self.target, coordinates.centre, key=key, deadline=self.deadline)
+            key_scouts, key_looks = split_key(key, 2)
+            options = {"deadline": self.deadline}
+            found = scout(self.target, coordinates.centre, key=key_scouts, **options)
+            found = scout_low_places(self.target, coordinates, found, key=key_looks, **options)
             mode = unvisited(self.target, coordinates, found, u, self.deadline)
         if mode is not None:
             self.faults.append(

@@ -117,6 +117,21 @@ def test_a_narrow_mode_that_few_descents_come_to_is_found():
     assert off_by(result.table, np.asarray(mean), np.sqrt(squares - mean**2)) < ERRORS
 
 
+def test_a_narrow_mode_in_ten_dimensions_is_found():
+    """One place in some thousands leads to it, and a look at 600 places found it with no key."""
+    centre = jnp.zeros(10).at[0].set(15.0)
+
+    def potential(x):
+        first = jnp.log(0.6) - 0.5 * jnp.sum(x**2)
+        narrow = jnp.log(0.4 * 2.0**10) - 2.0 * jnp.sum((x - centre) ** 2)
+        return -jnp.logaddexp(first, narrow)
+
+    mean, sd = 0.4 * centre, jnp.full(10, 0.7**0.5).at[0].set((0.7 + 0.24 * 225.0) ** 0.5)
+    result = run(ex.Target(potential), jnp.zeros(10))
+    assert result.converged, result.verdict()
+    assert off_by(result.table, np.asarray(mean), np.asarray(sd)) < ERRORS
+
+
 def test_chains_jump_where_they_turn_out_to_stay_apart(tmp_path):
     """No search has told the two apart, since the saddle is where it begins."""
     begin = {"a": jnp.zeros(()), "b": jnp.zeros(())}
