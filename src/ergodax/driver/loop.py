@@ -32,6 +32,7 @@ from ergodax.driver.compile import measured, one_of, traced
 from ergodax.graph import calls_python
 
 WIDE_PRODUCT = measured("ERGODAX_WIDE_PRODUCT", 64)
+BLOCK = 32  # turns of a loop whose number is in the program
 
 Collect = Callable[[PyTree], PyTree]
 Number = Int[Array, ""]
@@ -165,7 +166,7 @@ class Stretch(NamedTuple):
 
     first: Number  # the first draw's first step
     count: Number  # how many draws
-    thin: Number | None  # steps to a draw; None for 1, which needs no inner loop
+    thin: Number | int | None  # steps to a draw; None for 1, which needs no inner loop
     taken: Number  # how many steps of the first draw have been taken before; below thin
     offset: Number  # the row of the buffer for the first draw
 
@@ -194,9 +195,12 @@ def make_draws(
             state, buffer, well = carry
             last = first + k
             if thin is not None:
-                begin = first + k * thin + jnp.where(k == 0, stretch.taken, 0)
                 last = first + k * thin + (thin - 1)
-                state, fine = _steps(step, key, blocks, state, begin, last - begin)
+                begin, count = first + k * thin, thin - 1
+                if not isinstance(thin, int):
+                    begin += jnp.where(k == 0, stretch.taken, 0)
+                    count = last - begin
+                state, fine = _steps(step, key, blocks, state, begin, count)
                 well = well & fine
             state, info = step(jax.random.fold_in(key, last), blocks, state)
             row = stored(state.position), info
@@ -205,7 +209,8 @@ def make_draws(
             return state, buffer, _still(well, info)
 
         begin = (state, buffer, jnp.array(True))
-        state, buffer, well = lax.fori_loop(0, stretch.count, one, begin)
+        repeat = _repeat if thin is None else _turns
+        state, buffer, well = repeat(stretch.count, one, begin)
         return (state, well & tree.all_finite(state.position)), buffer
 
     chains = keys, blocks, states
@@ -249,14 +254,44 @@ def retrace(
 
 
 def _steps(
-    step: Step, key: PRNGKeyArray, blocks: PyTree, state: PyTree, first: Number, count: Number
+    step: Step,
+    key: PRNGKeyArray,
+    blocks: PyTree,
+    state: PyTree,
+    first: Number,
+    count: Number | int,
 ) -> tuple[PyTree, Bool[Array, ""]]:
     def one(k: Number, carry: tuple) -> tuple:
         state, well = carry
         state, info = step(jax.random.fold_in(key, first + k), blocks, state)
         return state, _still(well, info)
 
-    return lax.fori_loop(0, count, one, (state, jnp.array(True)))
+    return _repeat(count, one, (state, jnp.array(True)))
+
+
+def asks_host() -> bool:
+    """Whether the host is asked before each turn of a loop whose number is not in the program.
+
+    Accelerators do so, and wait for an answer longer than a small step takes.
+    """
+    return jax.default_backend() != "cpu"
+
+
+def _turns(count: Number | int, one: Callable, carry: tuple) -> tuple:
+    return lax.fori_loop(0, count, one, carry)
+
+
+def _repeat(count: Number | int, one: Callable, carry: tuple) -> tuple:
+    """`count` turns; where the host would be asked before each, most of them are in blocks."""
+    if isinstance(count, int) or not asks_host():
+        return _turns(count, one, carry)
+
+    def block(number: Number, carry: tuple) -> tuple:
+        return _turns(BLOCK, lambda k, inner: one(number * BLOCK + k, inner), carry)
+
+    carry = _turns(count // BLOCK, block, carry)
+    rest = count // BLOCK * BLOCK
+    return _turns(count - rest, lambda k, inner: one(rest + k, inner), carry)
 
 
 def _still(well: Bool[Array, ""], info: PyTree) -> Bool[Array, ""]:

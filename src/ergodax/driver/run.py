@@ -13,7 +13,7 @@ from ergodax.cluster.processes import Agreement, Together
 from ergodax.data.block import detach
 from ergodax.data.prefetch import Prefetch
 from ergodax.driver.executor import Executor
-from ergodax.driver.loop import Stretch
+from ergodax.driver.loop import Stretch, asks_host
 from ergodax.driver.progress import (
     LATE,
     SECONDS_TO_A_CHUNK,
@@ -188,11 +188,13 @@ class Run:
 
     def _draw(self, draws: int, taken: int) -> None:
         """Make draws; `taken` steps of the first have been taken."""
-        chains, count = self._chains(), draws * self.plan.thin - taken
+        thin = self.plan.thin
+        chains, count = self._chains(), draws * thin - taken
+        in_program = asks_host() and not taken
         stretch = Stretch(
             first=self._number(-taken),
             count=jnp.int32(draws),
-            thin=None if self.plan.thin == 1 else jnp.int32(self.plan.thin),
+            thin=None if thin == 1 else thin if in_program else jnp.int32(thin),
             taken=jnp.int32(taken),
             offset=jnp.int32(self.draws.filled),
         )

@@ -25,6 +25,7 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, double_precision, in_background, small_algebra
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
+from ergodax.tune.device import Quicker, full_precision, quicker_host
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
@@ -129,23 +130,30 @@ def infer(
             return infer_groups(infer, target, init, max_seconds=max_seconds, options=options)
         check_start(target, init)
         target, init = unconstrained(target, init)
+        stack.enter_context(full_precision())
+        # What is kept on disk goes on to the same bits, so no clock may choose.
+        quicker = None if checkpoint else quicker_host(target, init, num_chains)
+        if quicker:
+            stack.enter_context(jax.default_device(quicker.device))
+            target, init = quicker.moved((target, init))
         arguments = {"accuracy": accuracy, "num_chains": num_chains}
         kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
         stack.callback(kept.close)
         deadline = Deadline(deadline.instant - kept.spent)
-        settings = _Settings(accuracy, num_chains, deadline, progress, kept)
+        settings = _Settings(accuracy, num_chains, deadline, progress, kept, quicker)
         return _answer(target, init, key, settings, max_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The arguments of `infer` of these names, and what is kept on disk."""
+    """The arguments of `infer` of these names, what is kept on disk, and where it computes."""
 
     accuracy: float
     num_chains: int
     deadline: Deadline
     progress: bool
     kept: Kept
+    host: Quicker | None
 
 
 def _answer(
@@ -210,6 +218,8 @@ class _Inferring:
     ) -> None:
         self.target, self.init, self.settings, self.careful = target, init, settings, careful
         self.log, self.deadline = DecisionLog(), settings.deadline
+        if settings.host:
+            self.log.decide("device", "the host's processor", str(settings.host))
         keys = split_key(key, 6)
         self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
         self.key_nuts, self.key_run = keys[4:]
