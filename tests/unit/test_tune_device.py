@@ -75,7 +75,8 @@ def test_a_model_that_can_not_leave_the_accelerator_stays_there(times):
     assert quicker(ex.Target(potential)) is None
 
 
-def test_without_an_accelerator_nothing_is_timed(times):
+def test_without_an_accelerator_nothing_is_timed(times, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert device.quicker_host(model(), jnp.zeros(2), CHAINS) is None
     assert times[1] == []
 
@@ -106,6 +107,6 @@ def test_accelerators_multiply_in_full_precision(monkeypatch):
         assert jax.config.jax_default_matmul_precision == "highest"
     with jax.default_matmul_precision("tensorfloat32"), device.full_precision():
         assert jax.config.jax_default_matmul_precision == "tensorfloat32"
-    monkeypatch.undo()
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     with device.full_precision():
         assert jax.config.jax_default_matmul_precision is None
