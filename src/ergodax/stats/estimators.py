@@ -81,10 +81,12 @@ def widening(
     once. To the first order in 1 / n, with skewness s and excess kurtosis k, bounds of z standard
     errors of the mean are right if these grow by
 
-        1 + ((z^4 + 2 z^2 - 3) s^2 / 18 - (z^2 - 3) k / 12 + (z^2 + 1) / 4) / n,
+        1 + ((z^4 + 2 z^2 - 3) s^2 / 18 - (z^2 - 3) k / 12) / n + (z^2 + 1) / (4 f),
 
-    whose last term is Student's. n is the effective sample size, and 1 the least factor. That of
-    the sd is that of the mean of the squared deviations.
+    whose last term is Student's. n is the effective sample size, f the degrees of freedom of the
+    variance that it was estimated by: the draws over 2 m + 1 where autocorrelations up to lag m
+    were added up. 1 is the least factor. That of the sd is that of the mean of the squared
+    deviations.
 
     Args:
         x: the draws.
@@ -92,9 +94,21 @@ def widening(
         method: "mean" or "sd".
 
     Reference:
-        Hall, The bootstrap and Edgeworth expansion, 1992, section 2.6.
+        Hall, The bootstrap and Edgeworth expansion, 1992, section 2.6; Sokal, Monte Carlo methods
+        in statistical mechanics, 1997, for the variance of a sum of autocorrelations.
     """
-    return 1.0 + np.maximum(_second_order(x, method) * error**2, 0.0)
+    if x.shape[1] < FEWEST:
+        return np.ones(x.shape[2:])
+    of_shape = np.maximum(_second_order(x, method) * error**2, 0.0)
+    return 1.0 + of_shape + (Z95**2 + 1.0) / (4.0 * _degrees_of_freedom(x, method))
+
+
+@_in_parts
+def _degrees_of_freedom(x: Draws, method: str) -> Any:
+    """Of the variance of the mean, or of the mean of the squared deviations."""
+    averaged = x if method == "mean" else (x - x.mean(axis=(0, 1))) ** 2
+    _, lags = _correlation_time(halves(averaged))
+    return averaged.shape[0] * averaged.shape[1] / (2.0 * lags + 1.0)
 
 
 @_in_parts
@@ -112,8 +126,8 @@ def _second_order(x: Draws, method: str) -> Any:
         scores = off / sd
         second = scores * scores
         skewness, fourth = (second * scores).mean(axis=(0, 1)), (second * second).mean(axis=(0, 1))
-        skew, tails, student = (Z95**4 + 2 * Z95**2 - 3) / 18, (Z95**2 - 3) / 12, (Z95**2 + 1) / 4
-        bracket = skew * skewness**2 - tails * (fourth - 3.0) + student
+        skew, tails = (Z95**4 + 2 * Z95**2 - 3) / 18, (Z95**2 - 3) / 12
+        bracket = skew * skewness**2 - tails * (fourth - 3.0)
         return bracket * per_square / sd**2
 
 
@@ -174,6 +188,15 @@ def _autocovariance(x: Draws) -> Draws:
 def _size(x: Draws) -> Any:
     """The effective sample size of each component, of chains as they are."""
     chains, draws = x.shape[:2]
+    tau, _ = _correlation_time(x)
+    size = chains * draws / np.maximum(tau, 1.0 / np.log10(chains * draws))
+    constant = x.max(axis=(0, 1)) - x.min(axis=(0, 1)) < np.finfo(float).resolution
+    return np.where(constant, float(chains * draws), size)
+
+
+def _correlation_time(x: Draws) -> tuple[Any, Any]:
+    """1 + 2 (the sum of the autocorrelations), and the last lag that is added up."""
+    chains, draws = x.shape[:2]
     lags = _autocovariance(x).mean(axis=0)
     within = lags[0] * draws / (draws - 1.0)
     total = lags[0] + (x.mean(axis=1).var(axis=0, ddof=1) if chains > 1 else 0.0)
@@ -191,9 +214,7 @@ def _size(x: Draws) -> Any:
     kept = np.where(number < counted, np.minimum.accumulate(sums, axis=0), 0.0).sum(axis=0)
     first, both = (np.take_along_axis(y, counted[None], axis=0)[0] for y in (pairs[:, 0], sums))
     tau = -1.0 + 2.0 * kept + np.where(both < 0.0, np.maximum(first, 0.0), first)
-    size = chains * draws / np.maximum(tau, 1.0 / np.log10(chains * draws))
-    constant = x.max(axis=(0, 1)) - x.min(axis=(0, 1)) < np.finfo(float).resolution
-    return np.where(constant, float(chains * draws), size)
+    return tau, 2 * counted
 
 
 def autocorrelation(draws: PyTree) -> PyTree:
