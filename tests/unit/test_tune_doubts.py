@@ -112,6 +112,20 @@ def test_a_start_next_to_the_mode_tells_no_direction_of_its_own(scale):
     assert improper_direction(target, jnp.zeros(2), mode, coordinates) == ""
 
 
+@pytest.mark.parametrize(("prior", "named"), [(0.0, "position[1]"), (0.1, "")])
+def test_one_level_without_events_is_named(prior, named):
+    """Log odds of two levels, of which the other has both; the search stopped on its way out."""
+
+    def potential(w):
+        both = jax.nn.softplus(w[0]) - 0.3 * w[0]
+        return 100.0 * both + 5.0 * jax.nn.softplus(w[0] + w[1]) + prior * w[1] ** 2
+
+    stopped, start = jnp.array([-0.85, -18.0]), jnp.zeros(2)
+    hessian = jax.hessian(potential)(start)
+    coordinates = Coordinates(start, jnp.linalg.inv(jnp.linalg.cholesky(hessian)).T)
+    assert improper_direction(ex.Target(potential), start, stopped, coordinates) == named
+
+
 @pytest.mark.parametrize("effects", [30, 1])
 def test_a_mode_that_is_a_spike_without_mass_is_no_place_to_begin(effects):
     """30 effects whose sd may vanish: the density is exp(450) as high there, the volume exp(-900)

@@ -9,6 +9,7 @@ import ergodax as ex
 from ergodax.tune.modes import (
     PAIRS,
     SPREADS,
+    _is_rough,
     _log_volume,
     descents_from,
     end,
@@ -101,3 +102,32 @@ def test_a_place_without_curvature_is_no_mode_and_warns_nobody():
     coordinates = Coordinates(jnp.zeros(2), jnp.eye(2))
     assert _log_volume(target, coordinates, np.full(2, 2.0)) == -np.inf
     assert np.isfinite(_log_volume(target, coordinates, np.full(2, -2.0)))
+
+
+def test_a_plateau_where_large_terms_cancel_is_no_mode():
+    """Counts of 60 beta-binomials: with k from 1e9 on, log B(y + k m, .) - log B(k m, .) is 0."""
+    rng = np.random.default_rng(7)
+    n = rng.integers(5, 40, 60)
+    y = rng.binomial(n, rng.beta(3, 7, 60))
+
+    def potential(log_k):
+        a, b = 0.3 * jnp.exp(log_k[0]), 0.7 * jnp.exp(log_k[0])
+        betaln = jax.scipy.special.betaln
+        log = betaln(jnp.float32(y) + a, jnp.float32(n - y) + b) - betaln(a, b)
+        return 0.5 * (log_k[0] - 2.0) ** 2 - jnp.sum(log)
+
+    target, mode = ex.Target(potential), jnp.array([2.3])
+    assert potential(jnp.array([25.0])) < potential(mode) - 100.0, "as it is computed, it is a mode"
+    coordinates = Coordinates(mode, jnp.full(1, 0.25))
+    assert _is_rough(target, coordinates, np.array([22.7 / 0.25]))
+    descents = descents_from(target, starts_at(mode, np.array([[22.7], [-22.7]])), 100)
+    assert other_modes(target, coordinates, descents) == []
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e7])
+def test_the_way_over_a_barrier_is_not_rough(offset):
+    """Positions and potentials that are large are rounded too, for which no mode is to blame."""
+    split = two_modes(6.0)
+    target = ex.Target(lambda x: offset + split.potential(x - 6.0 - offset / 1e3))
+    coordinates = Coordinates(jnp.full(2, offset / 1e3), jnp.ones(2))
+    assert not _is_rough(target, coordinates, np.full(2, 12.0))

@@ -196,7 +196,9 @@ def improper_direction(
 
     A density has an integral only if it falls faster than one over the distance. The potential is
     looked at far out on the line from `init` through the mode, where the search for one at infinity
-    goes, and to both sides of the centre in the directions that the curvature tells least of.
+    goes, from there in the components that it went farthest in (one level of a factor may have no
+    end, and the others have), and to both sides of the centre in the directions that the curvature
+    tells least of.
 
     Args:
         target: with data or without.
@@ -206,6 +208,9 @@ def improper_direction(
     """
     centre, top, begin = (flattened(x) for x in (coordinates.centre, mode, init))
     rays = [(top, _lengthened(top - begin, coordinates))] if (top != begin).any() else []
+    went = top - begin
+    farthest = [k for k in np.argsort(-np.abs(went))[:FLATTEST] if went[k] != 0.0]
+    rays += [(top, np.sign(went[k]) * np.eye(1, went.size, k)[0]) for k in farthest]
     rays += [(centre, sign * ray) for ray in _flattest(coordinates) for sign in (1.0, -1.0)]
     for origin, ray in rays:
         lengths = FAR + (FURTHER if np.count_nonzero(ray) == 1 else ())

@@ -28,6 +28,8 @@ FURTHER = 500  # of a descent that would tell of another mode, and has not come 
 FAR = 6.0  # posterior sds at which a mode is another one
 BARRIER = 2.0  # in potential, between two modes, below which chains soon go from one to the other
 BETWEEN = 15  # places on the line between two, where it is looked for
+ROUGH, STEP = 11, 1e-3  # places on that line, and posterior sds of a step, where rounding is told
+ROUNDINGS = 64.0  # of the whole potential, which any sum of terms may have
 WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
 # Of the look for low places:
@@ -240,8 +242,9 @@ def other_modes(
     more than 20 higher, and the line between the two leads over a barrier, that is another mode. (A
     search that ended on its way down a long valley is none, and goes on where it is curved.) A
     sampler that starts at one mode alone might never see it, and its R-hat would not tell. A mode
-    into which no descent leads is not found. Where 2,000 rows stood for all, what looks like
-    another mode to them is followed down on all data, which may not agree.
+    into which no descent leads is not found. A way there on which rounding decides leads to no mode
+    of the model: where large terms cancel, nothing is left of them but zero. Where 2,000 rows stood
+    for all, what looks like another mode to them is followed down on all data, which may not agree.
     """
     share = min(1.0, ROWS / target.num_data) if isinstance(target, Posterior) else 1.0
     ends = coordinates.of_rows(descents.positions)  # on the rows all is flatter by the share
@@ -304,7 +307,8 @@ def _distinct(
             position = unflattened(coordinates.centre, last.position)
             u, value = np.asarray(coordinates.of(position), np.float64), last.potential
         if apart(u, value) and value - _log_volume(target, coordinates, u) < first + WORSE:
-            found.append((u, value))
+            if not _is_rough(target, coordinates, u):
+                found.append((u, value))
     return [u for u, _ in found[1:]]
 
 
@@ -340,6 +344,28 @@ def _parted(
         not _potential_at(target, coordinates, u + t * (v - u)) <= height + BARRIER
         for t in middle_first
     )
+
+
+def _is_rough(target: AbstractTarget, coordinates: Coordinates, u: Float[np.ndarray, " d"]) -> bool:
+    """Whether rounding changes the potential more than a barrier does, on the way from the centre.
+
+    A short step changes a smooth function by the mean of the slopes at both its ends. What differs
+    from that is rounding, of which all computations have some part of the potential itself.
+    """
+
+    def at(place: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        position = tree.freeze(unflattened(coordinates.centre, coordinates.flat_at(place)))
+        value, gradient = potential_and_gradient(target, position)
+        return float(value), flattened(position), flattened(gradient)  # as it was rounded
+
+    eps = float(np.finfo(coordinates.basis.dtype).eps)
+    for share in np.linspace(0.0, 1.0, ROUGH + 2)[1:-1]:
+        value, x, slope = at(share * u)
+        other, y, steeper = at(share * u + STEP * u / np.linalg.norm(u))
+        rounding = abs(other - value - (y - x) @ (slope + steeper) / 2.0)
+        if BARRIER + ROUNDINGS * eps * max(abs(value), abs(other)) < rounding < np.inf:
+            return True
+    return False
 
 
 def _far(coordinates: Coordinates) -> float:
