@@ -30,6 +30,8 @@ BARRIER = 2.0  # in potential, between two modes, below which chains soon go fro
 BETWEEN = 15  # places on the line between two, where it is looked for
 ROUGH, STEP = 11, 1e-3  # places on that line, and posterior sds of a step, where rounding is told
 ROUNDINGS = 64.0  # of the whole potential, which any sum of terms may have
+COMPARED = 100  # draws, with whose lowest potential a mode without draws is compared
+NEGLIGIBLE = 5e-4  # posterior sds: a mode's share of the mass times its distance from all draws
 WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
 # Of the look for low places:
@@ -187,6 +189,8 @@ def unvisited(
     """A mode to which no draw has come though it has weight, if one of the descents leads there.
 
     There are more modes than were found where a second search, from other places, finds another.
+    One whose mass, by the curvature at it, would move no mean by a hundredth of the usual accuracy
+    has no weight.
     Draws have come to a place if a line to one of the nearest leads over no barrier.
 
     Args:
@@ -206,7 +210,11 @@ def unvisited(
         )
 
     ends = coordinates.of_rows(descents.positions)
-    first = _potential(target, coordinates.centre)
+    known = draws[:: -(-len(draws) // COMPARED)]  # the first mode may not be the lowest
+    lowest = min(
+        _potential(target, coordinates.centre),
+        *(_potential_at(target, coordinates, u) for u in known),
+    )
     lowest_first = [int(k) for k in np.argsort(descents.potentials) if np.isfinite(ends[k]).all()]
     place = descents.target or target
     elsewhere = [k for k in lowest_first if not come_to(place, ends[k])]
@@ -214,8 +222,9 @@ def unvisited(
         last = descent(target, tree.freeze(end(descents, k)), FURTHER, deadline=deadline)
         mode = unflattened(coordinates.centre, last.position)
         u = np.asarray(coordinates.of(mode), np.float64)
-        weight = last.potential - _log_volume(target, coordinates, u) < first + WORSE
-        if weight and not come_to(target, u):
+        excess = last.potential - _log_volume(target, coordinates, u) - lowest
+        distance = np.linalg.norm(draws - u, axis=1).min()
+        if distance * np.exp(min(-excess, 100.0)) > NEGLIGIBLE and not come_to(target, u):
             return mode
     return None
 
@@ -288,7 +297,7 @@ def _distinct(
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
     converged = np.asarray(descents.converged)
     first = _potential(target, coordinates.centre)
-    found = [(np.zeros(coordinates.dimension), first)]
+    found, weights = [(np.zeros(coordinates.dimension), first)], [first]
 
     def apart(u: np.ndarray, value: float) -> bool:
         if not value < first + WORSE + coordinates.dimension:
@@ -306,10 +315,14 @@ def _distinct(
             last = descent(target, start, FURTHER, deadline=deadline)
             position = unflattened(coordinates.centre, last.position)
             u, value = np.asarray(coordinates.of(position), np.float64), last.potential
-        if apart(u, value) and value - _log_volume(target, coordinates, u) < first + WORSE:
-            if not _is_rough(target, coordinates, u):
-                found.append((u, value))
-    return [u for u, _ in found[1:]]
+        if not apart(u, value):
+            continue
+        weight = value - _log_volume(target, coordinates, u)
+        if weight < min(weights) + WORSE and not _is_rough(target, coordinates, u):
+            found.append((u, value))
+            weights.append(weight)
+    kept = zip(found[1:], weights[1:], strict=True)  # beside the lowest, others may have no weight
+    return [u for (u, _), weight in kept if weight < min(weights) + WORSE]
 
 
 def _log_volume(
