@@ -7,13 +7,13 @@ labels and counts, as in crossed factors, the distinct rows are all that is comp
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ergodax.checks import whole_number
 from ergodax.data.arrays import num_rows, take
+from ergodax.data.distinct import distinct_rows
 
 MOST_BLOCKS = 5  # each of which is compiled on its own
 WORTH = 0.8  # the share of the padded rows that one more block must leave, to be worth that,
@@ -60,7 +60,7 @@ class Layout(eqx.Module):
     most: int = eqx.field(static=True)
 
     def __init__(self, data: PyTree, groups: Int[np.ndarray, " rows"], saved: int = SAVED) -> None:
-        first, which = distinct_rows(data, groups)
+        first, which = distinct_rows((groups, data))
         if len(first) > FEWER * len(groups):
             first, which = (np.arange(len(groups), dtype=np.int32),) * 2
         order = np.argsort(groups[first], kind="stable").astype(np.int32)
@@ -112,35 +112,6 @@ class Layout(eqx.Module):
         if self.times is not None:
             mask = jnp.where(mask, self.times[places], 0.0)
         return Block(groups, take(self.rows, places), mask)
-
-
-def distinct_rows(
-    data: PyTree, groups: Int[np.ndarray, " rows"]
-) -> tuple[Int[np.ndarray, " distinct"], Int[np.ndarray, " rows"]]:
-    """The first of rows that are the same, group included, and of each row which of them it is.
-
-    By a sum of their words with random factors, which is then looked at: rows of which some are
-    different by chance are taken as they are.
-
-    Example:
-        >>> distinct_rows((np.array([1.0, 2.0, 1.0, 1.0]),), np.array([0, 0, 0, 1]))[1].tolist()
-        [0, 1, 0, 2]
-    """
-    count, rng = len(groups), np.random.default_rng(0)
-    arrays = [np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(data)]
-    columns = [groups, *(column for array in arrays for column in array.T)]
-    total = np.zeros(count, np.uint64)
-    for column in columns:
-        words = np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}").astype(np.uint64)
-        factor = rng.integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-        words = words * factor  # the upper half of a product by an odd number depends on all bits
-        total += (words ^ (words >> np.uint64(32))) * factor
-    _, first, which = np.unique(total, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # by where they are first
-    first, which = first[order].astype(np.int32), np.argsort(order)[which].astype(np.int32)
-    if not all((column == column[first][which]).all() for column in columns):
-        first = which = np.arange(count, dtype=np.int32)
-    return first, which
 
 
 def similar(counts: Int[np.ndarray, " groups"], saved: int = SAVED) -> list[Int[np.ndarray, " m"]]:

@@ -21,11 +21,12 @@ from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
 from ergodax.target.base import AbstractTarget
 from ergodax.target.constrained import unconstrained
+from ergodax.target.counted import counted
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import Programs, double_precision, in_background, small_algebra
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
-from ergodax.tune.device import Quicker, full_precision, quicker_host
+from ergodax.tune.device import full_precision, quicker_host
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
@@ -129,6 +130,7 @@ def infer(
             options |= {"key": key, "checkpoint": checkpoint}
             return infer_groups(infer, target, init, max_seconds=max_seconds, options=options)
         check_start(target, init)
+        target, decided = _distinct(target)
         target, init = unconstrained(target, init)
         stack.enter_context(full_precision())
         # What is kept on disk goes on to the same bits, so no clock may choose.
@@ -136,24 +138,34 @@ def infer(
         if quicker:
             stack.enter_context(jax.default_device(quicker.device))
             target, init = quicker.moved((target, init))
+            decided = (*decided, ("device", "the host's processor", str(quicker)))
         arguments = {"accuracy": accuracy, "num_chains": num_chains}
         kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
         stack.callback(kept.close)
         deadline = Deadline(deadline.instant - kept.spent)
-        settings = _Settings(accuracy, num_chains, deadline, progress, kept, quicker)
+        settings = _Settings(accuracy, num_chains, deadline, progress, kept, decided)
         return _answer(target, init, key, settings, max_seconds)
+
+
+def _distinct(target: AbstractTarget) -> tuple[AbstractTarget, tuple[tuple[str, str, str], ...]]:
+    """The target, its equal rows counted where that leaves far fewer, and what to tell of it."""
+    fewer = counted(target) if type(target) is Posterior and target.num_data > SMALL else None
+    if fewer is None:
+        return target, ()
+    told = f"of {target.num_data:,}: the others are the same as these, and are counted"
+    return fewer, (("rows", f"{fewer.num_data:,}", told),)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The arguments of `infer` of these names, what is kept on disk, and where it computes."""
+    """The arguments of `infer` of these names, what is kept on disk, and what was decided first."""
 
     accuracy: float
     num_chains: int
     deadline: Deadline
     progress: bool
     kept: Kept
-    host: Quicker | None
+    decided: tuple[tuple[str, str, str], ...]
 
 
 def _answer(
@@ -218,8 +230,8 @@ class _Inferring:
     ) -> None:
         self.target, self.init, self.settings, self.careful = target, init, settings, careful
         self.log, self.deadline = DecisionLog(), settings.deadline
-        if settings.host:
-            self.log.decide("device", "the host's processor", str(settings.host))
+        for decision in settings.decided:
+            self.log.decide(*decision)
         keys = split_key(key, 6)
         self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
         self.key_nuts, self.key_run = keys[4:]
