@@ -40,6 +40,9 @@ def counted(posterior: Posterior) -> Posterior | None:
     A row that is there far more often than others would make batches noisy, by whether they have
     it. So it stands there several times, and its count is divided among these.
 
+    Args:
+        posterior: with its data in memory.
+
     Example:
         >>> import ergodax as ex
         >>> normal = lambda mean, x: -0.5 * (x - mean) ** 2
