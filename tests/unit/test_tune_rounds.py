@@ -108,6 +108,33 @@ def test_where_a_step_is_unstable_shorter_ones_look():
     assert abs(row["sd"] - 1.0) < 5.0 * row["mcse_sd"] or not result.converged, str(result)
 
 
+def gorge(z):
+    """x of N(0, 1), and y of N(0, s^2) with s from 1 to 1/20 where x passes 1."""
+    log_s = -1.5 * (1.0 + jnp.tanh(4.0 * (z[0] - 1.0)))
+    return 0.5 * z[0] ** 2 + 0.5 * z[1] ** 2 * jnp.exp(-2.0 * log_s) + log_s
+
+
+@pytest.mark.slow
+def test_divergent_trajectories_are_met_by_shorter_steps():
+    """In place of the draws of longer ones. The control: not by an inference's first attempt."""
+    target, begin, key = ex.Target(gorge), jnp.zeros(2), jax.random.key(2)
+    kernel = Nuts(target, jnp.float32(0.8))
+    tuned = Tuned(kernel, Coordinates(begin, jnp.eye(2)), jnp.zeros((CHAINS, 2)), None, 1, 50)
+    kept = Kept(None, target, begin, key, np.inf)
+    settings = {"accuracy": 0.1, "num_chains": CHAINS, "deadline": Deadline.never()}
+    settings |= {"progress": False, "kept": kept}
+    first, careful = (
+        rounds.sample_rounds(target, tuned, key, DecisionLog(), careful=careful, **settings)
+        for careful in (False, True)
+    )
+    assert not first.converged and "diverged" in first.verdict()
+    why = [d.why for d in careful.account.decisions if d.what == "shorter step"]
+    assert "diverged" in why[0], str(careful)
+    assert careful.converged, str(careful)
+    row = careful.table.iloc[0]
+    assert abs(row["mean"]) < 4.5 * row["mcse_mean"] and abs(row["sd"] - 1) < 4.5 * row["mcse_sd"]
+
+
 @pytest.mark.slow
 def test_with_shorter_steps_a_kept_inference_is_the_same_again(tmp_path, monkeypatch):
     """Though the time is up when it is looked at again, so that no shorter step would be begun."""

@@ -254,9 +254,10 @@ class _Inferring:
         direction = improper_direction(self.target, self.init, start.mode, start.coordinates)
         if direction:
             self.log.coarse = False  # no precision mends it
-            self.log.faults.append(
+            self.log.faults.insert(
+                0,  # what follows from it comes after
                 f"the density does not fall off in the direction of {direction}: the posterior is "
-                "improper, and has no mean. Give these parameters a prior that is proper"
+                "improper, and has no mean. Give these parameters a prior that is proper",
             )
 
     @property
@@ -387,6 +388,7 @@ class _Inferring:
                 deadline=self.deadline,
                 progress=settings.progress,
                 kept=settings.kept,
+                careful=self.careful,
             )
         except DivergenceError as error:
             doubt = f"a chain diverged at step {error.step}"

@@ -78,6 +78,7 @@ def sample_rounds(
     deadline: Deadline,
     progress: bool,
     kept: Kept,
+    careful: bool = False,
 ) -> Inference:
     """Draw, look at the errors, draw more.
 
@@ -91,12 +92,14 @@ def sample_rounds(
         deadline: at which a round is cut.
         progress: show bars.
         kept: where the rounds are kept on disk.
+        careful: whether divergent trajectories are met by shorter steps, and not by an inference in
+            double precision.
 
     Raises:
         DivergenceError: a chain diverged.
     """
-    rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept)
-    key_look, *keys = split_key(key, 1 + ROUNDS + SHORTENED)
+    rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept, careful)
+    key_look, *keys = split_key(key, 1 + ROUNDS + 2 * SHORTENED)
     key_search = jax.random.fold_in(key_look, 1)
     count = _first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
@@ -109,6 +112,8 @@ def sample_rounds(
         rounds.search(key_search)
     if tuned.doubt and not (rounds.good and not rounds.faults):
         rounds.faults, log.coarse = [tuned.doubt], False
+    if rounds.calmed and not (rounds.good or rounds.faults):
+        rounds.faults.append(f"{NECK}; with shorter steps there was no time for enough of them")
     if not (rounds.good or rounds.faults or log.faults):
         rounds.faults.append(rounds.shortcoming())
     draws = f"{rounds.samples.num_draws} draws of each of {num_chains} chains"
@@ -150,6 +155,7 @@ class _Rounds:
     deadline: Deadline
     progress: bool
     kept: Kept
+    careful: bool = False
     parts: list[Samples] = dataclasses.field(default_factory=list)
     drawn: int = 0  # rounds; the pilot's draws are none
     r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
@@ -158,12 +164,35 @@ class _Rounds:
     looking: float = 0.0  # seconds for a draw of each chain, that the last table took
     shortened: int = 0  # times the step was
     before: int = 0  # parts that had been drawn then
+    divergent: bool = False  # more trajectories than may, and not at an edge
+    calmed: int = 0  # times the step was shortened since trajectories diverged
     compared: bool = False  # their draws, with those of the shorter steps
 
     def wanted(self, key: PRNGKeyArray) -> int:
         """How many draws of each chain there shall be in the next round, after a look."""
         self.look(key)
-        return self._jumping() or self.more() or self._deeper(key)
+        return self._jumping() or self._calmer() or self.more() or self._deeper(key)
+
+    def _calmer(self) -> int:
+        """How many with a shorter step, in place of draws of which too many trajectories diverged.
+
+        Where they then reach where they did not, `_deeper` finds the step too long there.
+        """
+        kernel = self.tuned.kernel
+        if not (self.careful and self.divergent and isinstance(kernel, Nuts)):
+            return 0
+        time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
+        if self.calmed == SHORTENED or not time or self.late or self.drawn == self.most:
+            return 0
+        h = float(kernel.step_size)
+        why = f"{self._divergent():.1%} of the trajectories diverged with {h:.3g}"
+        self.log.decide("shorter step", f"{LESS * h:.3g}", why)
+        starts = self.parts[-1].final_state.position
+        kernel = dataclasses.replace(kernel, step_size=LESS * kernel.step_size)
+        self.tuned = dataclasses.replace(self.tuned, kernel=kernel, starts=starts, burn_in=SETTLE)
+        self.parts, self.r_hats, self.faults, self.log.coarse = [], [], [], False
+        self.calmed += 1
+        return AT_LEAST
 
     def _jumping(self) -> int:
         """How many with jumps between the places where chains of NUTS stay, which is tried once."""
@@ -268,7 +297,7 @@ class _Rounds:
     @property
     def most(self) -> int:
         """Rounds at most: those that only make the step shorter come on top."""
-        return ROUNDS + self.shortened
+        return ROUNDS + self.shortened + self.calmed
 
     @property
     def constrain(self) -> Any:
@@ -364,7 +393,9 @@ class _Rounds:
                 "max_seconds"
             )
             return
-        if (divergent := self._divergent()) > MOST_DIVERGENT and not self._edge(key):
+        divergent = self._divergent()
+        self.divergent = divergent > MOST_DIVERGENT and not self._edge(key)
+        if self.divergent:
             self.log.coarse = not self.log.faults
             self.faults.append(
                 f"{divergent:.1%} of the trajectories diverged, so draws are missing where the "
