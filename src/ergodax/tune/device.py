@@ -6,7 +6,7 @@ of which the host's processor needs a fraction of the time.
 
 import contextlib
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,13 +42,13 @@ class Quicker(NamedTuple):
         slower: and on the accelerator.
     """
 
-    device: jax.Device
+    device: Any
     seconds: float
     slower: float
 
-    def moved(self, values: PyTree) -> PyTree:
-        """The same tree, its arrays on the host's device."""
-        arrays, others = eqx.partition(values, eqx.is_array)
+    def moved(self, target: AbstractTarget, position: PyTree) -> tuple[AbstractTarget, PyTree]:
+        """The same, their arrays on the host's device."""
+        arrays, others = eqx.partition((target, position), eqx.is_array)
         return eqx.combine(jax.device_put(arrays, self.device), others)
 
     def __str__(self) -> str:
@@ -75,9 +75,7 @@ def quicker_host(target: AbstractTarget, init: PyTree, num_chains: int) -> Quick
     return _quicker(target, init, num_chains, jax.local_devices(backend="cpu")[0])
 
 
-def _quicker(
-    target: AbstractTarget, init: PyTree, num_chains: int, host: jax.Device
-) -> Quicker | None:
+def _quicker(target: AbstractTarget, init: PyTree, num_chains: int, host: Any) -> Quicker | None:
     chains = jax.tree.map(lambda x: on_device([x] * num_chains, x.dtype), tree.freeze(init, "init"))
     here = _seconds(target, chains, STEPS)
     size = sum(x.nbytes for x in jax.tree.leaves(eqx.filter(target, eqx.is_array)))
@@ -86,7 +84,7 @@ def _quicker(
     found = Quicker(host, 0.0, here)
     try:
         with jax.default_device(host):
-            target, chains = found.moved((target, chains))
+            target, chains = found.moved(target, chains)
             if _seconds(target, chains, 1) > STEPS * here:
                 return None
             there = _seconds(target, chains, STEPS)

@@ -137,7 +137,7 @@ def infer(
         quicker = None if checkpoint else quicker_host(target, init, num_chains)
         if quicker:
             stack.enter_context(jax.default_device(quicker.device))
-            target, init = quicker.moved((target, init))
+            target, init = quicker.moved(target, init)
             decided = (*decided, ("device", "the host's processor", str(quicker)))
         arguments = {"accuracy": accuracy, "num_chains": num_chains}
         kept = Kept(checkpoint, target, init, key, max_seconds, **arguments)
@@ -149,7 +149,9 @@ def infer(
 
 def _distinct(target: AbstractTarget) -> tuple[AbstractTarget, tuple[tuple[str, str, str], ...]]:
     """The target, its equal rows counted where that leaves far fewer, and what to tell of it."""
-    fewer = counted(target) if type(target) is Posterior and target.num_data > SMALL else None
+    if type(target) is not Posterior:
+        return target, ()  # one of another kind computes with its rows in its own way
+    fewer = counted(target) if target.num_data > SMALL else None
     if fewer is None:
         return target, ()
     told = f"of {target.num_data:,}: the others are the same as these, and are counted"
