@@ -164,7 +164,7 @@ def autocorrelated(rng, chains, draws, components, rho=0.9):
 
 @pytest.mark.parametrize("law", ["exponential", "normal", "autocorrelated"])
 def test_widened_errors_hold_in_95_of_100(law):
-    """Means of few draws; .002 is the standard error of a share of 20,000."""
+    """Means of few draws; .002 is the standard error of a share of 10,000."""
     rng = np.random.default_rng(0)
     match law:
         case "exponential":
@@ -172,7 +172,7 @@ def test_widened_errors_hold_in_95_of_100(law):
         case "normal":
             x = rng.normal(size=(4, 25, 40_000))
         case _:
-            x = autocorrelated(rng, 4, 250, 20_000)
+            x = autocorrelated(rng, 4, 250, 10_000)
     off = np.abs(x.mean(axis=(0, 1)))
     error = standard_error(x)
     wider = estimators.widening(x, error)

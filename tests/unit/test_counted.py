@@ -1,7 +1,5 @@
 """Equal rows computed once: the same posterior, in fewer rows."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +8,6 @@ import pytest
 import ergodax as ex
 from ergodax.data.distinct import distinct_rows
 from ergodax.target.counted import HEAVIEST, counted
-
-inferring = importlib.import_module("ergodax.tune.infer")
 
 
 def table(rows=6_000, levels=12):
@@ -83,6 +79,7 @@ def test_rows_that_are_zero_of_both_signs_and_types_of_all_kinds():
     assert first[which].tolist() in ([0, 1, 2], [0, 0, 2])
 
 
+@pytest.mark.slow
 def test_infer_counts_and_says_so():
     data = table()
     posterior = model(data)

@@ -81,6 +81,7 @@ def test_without_an_accelerator_nothing_is_timed(times, monkeypatch):
     assert times[1] == []
 
 
+@pytest.mark.slow
 def test_infer_computes_where_it_says(monkeypatch):
     host = device.Quicker(jax.devices()[0], 1e-4, 4e-4)
     monkeypatch.setattr(inferring, "quicker_host", lambda *_: host)
