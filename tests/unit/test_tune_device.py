@@ -81,6 +81,16 @@ def test_without_an_accelerator_nothing_is_timed(times, monkeypatch):
     assert times[1] == []
 
 
+def test_a_host_that_jax_was_told_to_leave_out_is_not_asked(times, monkeypatch):
+    def no_such_device(*_, **__):
+        raise RuntimeError("Unknown backend cpu")
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", no_such_device)
+    assert device.quicker_host(model(), jnp.zeros(2), CHAINS) is None
+    assert times[1] == []
+
+
 @pytest.mark.slow
 def test_infer_computes_where_it_says(monkeypatch):
     host = device.Quicker(jax.devices()[0], 1e-4, 4e-4)

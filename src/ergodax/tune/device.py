@@ -72,7 +72,11 @@ def quicker_host(target: AbstractTarget, init: PyTree, num_chains: int) -> Quick
     """
     if jax.default_backend() == "cpu" or jax.config.jax_default_device is not None:
         return None
-    return _quicker(target, init, num_chains, jax.local_devices(backend="cpu")[0])
+    try:
+        host = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None
+    return _quicker(target, init, num_chains, host)
 
 
 def _quicker(target: AbstractTarget, init: PyTree, num_chains: int, host: Any) -> Quicker | None:
