@@ -47,7 +47,7 @@ def test_constraints_are_kept():
     data = np.round(np.random.default_rng(1).normal(size=4_000)).astype(np.float32)
     posterior = ex.Posterior(lambda s: -s, normal, data, constraints=ex.transform.positive)
     fewer = counted(posterior)
-    assert fewer.num_data < 30
+    assert fewer is not None and fewer.num_data < 30
     at = ex.find_mode(posterior, jnp.float32(0.5)).position
     assert float(at) > 0.0
     np.testing.assert_allclose(ex.find_mode(fewer, jnp.float32(0.5)).position, at, rtol=1e-3)
@@ -56,6 +56,7 @@ def test_constraints_are_kept():
 def test_a_row_that_is_most_of_the_table_stands_there_several_times():
     data = np.where(np.arange(9_000) < 8_000, 0.0, np.arange(9_000.0) % 50).astype(np.float32)
     fewer = counted(ex.Posterior(lambda m: 0.0, lambda m, x: -((x - m) ** 2), data))
+    assert fewer is not None
     weights = np.asarray(fewer.data[1])
     assert weights.sum() == pytest.approx(9_000)
     assert weights.max() <= HEAVIEST * 9_000 / 50
