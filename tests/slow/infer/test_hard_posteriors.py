@@ -159,7 +159,7 @@ def test_labels_are_exchanged_where_all_modes_are_found_and_else_named(component
         lambda m, x: jax.nn.logsumexp(log(x, m)),
         x.astype(np.float32),
     )
-    result = run(target, jnp.zeros(components), max_seconds=40.0)
+    result = run(target, jnp.zeros(components), max_seconds=150.0)
     if components == 3:
         assert result.converged, result.verdict()
         table = result.table
