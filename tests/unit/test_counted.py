@@ -73,6 +73,16 @@ def test_rows_that_differ_are_left_alone():
     assert counted(half) is None, "half of the rows are not few"
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.float16, np.uint8])
+def test_numbers_of_every_width(dtype):
+    data = np.array([1, 2, 1, 3, 2]).astype(dtype)
+    if np.iscomplexobj(data):
+        data += 1j * np.array([0, 0, 1, 0, 0])
+        assert distinct_rows((data,))[1].tolist() == [0, 1, 2, 3, 1]
+    else:
+        assert distinct_rows((data,))[1].tolist() == [0, 1, 0, 2, 1]
+
+
 def test_rows_that_are_zero_of_both_signs_and_types_of_all_kinds():
     data = (np.array([0.0, -0.0, 1.0]), np.array([True, True, False]), np.array([1, 1, 2], np.int8))
     first, which = distinct_rows(data)

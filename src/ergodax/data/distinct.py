@@ -21,7 +21,8 @@ def distinct_rows(
     """
     count, rng = num_rows(data), np.random.default_rng(0)
     arrays = [np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(data)]
-    columns = [column for array in arrays for column in array.T]
+    parts = [part for x in arrays for part in ((x.real, x.imag) if np.iscomplexobj(x) else (x,))]
+    columns = [column for part in parts for column in part.T]
     total = np.zeros(count, np.uint64)
     for column in columns:
         words = np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}").astype(np.uint64)

@@ -7,7 +7,6 @@ and rounded measurements have few that are different.
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
@@ -52,8 +51,9 @@ def counted(posterior: Posterior) -> Posterior | None:
         (10, 10000.0)
     """
     count = posterior.num_data
-    rows = np.random.default_rng(0).permutation(count)[:LOOK]
-    if len(distinct_rows(_some(posterior.data, rows))[0]) == len(rows):
+    look = np.random.default_rng(0).choice(count, min(count, LOOK), replace=False)
+    some = take(posterior.data, jnp.asarray(look, jnp.int32))
+    if len(distinct_rows(some)[0]) == len(look):
         return None
     first, which = distinct_rows(posterior.data)
     times = np.bincount(which)
@@ -69,8 +69,3 @@ def counted(posterior: Posterior) -> Posterior | None:
         batched=posterior.batched,
         constraints=posterior.constraints,
     )
-
-
-def _some(data: PyTree, rows: np.ndarray) -> PyTree:
-    """These rows, on the host."""
-    return jax.tree.map(lambda x: np.asarray(x)[rows], data)
