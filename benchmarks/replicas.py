@@ -173,18 +173,26 @@ def of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def one_replica(num_workers: int) -> tuple[float, float]:
+    """Seconds from a call to its end, and CPU seconds, where each worker makes one replica."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun, spent = time.perf_counter(), of_children()
+        ex.replicas.processes(folder, estimator(), num_workers, key=KEY, num=1)
+        return time.perf_counter() - begun, of_children() - spent
+
+
 def workers(seconds: float) -> Table:
     """Seconds from the start of a worker to its end with one replica; two workers against one."""
-    table = Table("What a worker costs", ("", "", "CPU seconds"))
+    table = Table("What a worker costs, of start, one replica and end", ("", "", "CPU seconds"))
     with tempfile.TemporaryDirectory() as cache:
         os.environ["ERGODAX_CACHE"] = cache
-        for which in ("the first worker, nothing compiled before", "the second", "the third"):
-            with tempfile.TemporaryDirectory() as folder:
-                begun, spent = time.perf_counter(), of_children()
-                report = ex.replicas.processes(folder, estimator(), 1, key=KEY, num=1)
-                took = f"{time.perf_counter() - begun:.2f} s"
-            spent = f"{of_children() - spent:.2f}"
-            table.rows.append([f"{which}: start to end, one replica", took, spent])
+        first, again, two = one_replica(1), one_replica(1), one_replica(2)
+        for which, cost in {
+            "the first worker of a host, nothing compiled": first,
+            "the first worker of another call": again,
+            "each further worker of a call": tuple(b - a for a, b in zip(again, two, strict=True)),
+        }.items():
+            table.rows.append([which, f"{cost[0]:.2f} s", f"{cost[1]:.2f}"])
             print(table.rows[-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
         speeds = []
         for count in (1, 2):

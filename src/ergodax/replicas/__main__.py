@@ -1,8 +1,12 @@
-"""`python -m ergodax.replicas FILE`: a worker that `replicas.processes` has started."""
+"""`python -m ergodax.replicas FILE` is a worker of `processes`, with `--forks N` their parent."""
 
 import sys
 
 from ergodax.replicas.engines import unpickled
+from ergodax.replicas.forks import serve
 
 if __name__ == "__main__":
-    unpickled(sys.argv[1])
+    if sys.argv[1] == "--forks":
+        serve(int(sys.argv[2]), unpickled)
+    else:
+        unpickled(sys.argv[1])

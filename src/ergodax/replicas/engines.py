@@ -20,6 +20,7 @@ import numpy as np
 
 from ergodax.checks import flag, instance, real_number, whole_number
 from ergodax.kernel import check_key
+from ergodax.replicas.forks import Forks
 from ergodax.replicas.places import LOG
 from ergodax.replicas.report import Report, read
 from ergodax.replicas.worker import work
@@ -127,6 +128,10 @@ def _first_compiled(folder: str, first: Any) -> None:
 @contextlib.contextmanager
 def _members() -> Generator[Callable[[Path, Path], Any]]:
     """A function that starts a worker of a task, with a file for its errors; none is left."""
+    if sys.platform == "linux":  # elsewhere a fork isn't safe, or there is none
+        with contextlib.closing(Forks()) as forks:
+            yield forks.start
+        return
     every: list[subprocess.Popen[bytes]] = []
 
     def start(program: Path, errors: Path) -> subprocess.Popen[bytes]:
