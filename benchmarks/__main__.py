@@ -22,6 +22,7 @@ BENCHMARKS = {
     "store": ("store", "a gigabyte of draws stored: what checksums, log and lock cost"),
     "hosts": ("hosts", "several devices and processes: a step, the loss of one"),
     "replicas": ("replicas", "workers killed on each engine; what a worker and a result cost"),
+    "unbiased": ("unbiased", "gradients to an effective draw: UBUBU beside randomised HMC"),
     "streams": ("streams", "data on disk, compared with data in memory"),
     "stein_tuner": ("stein_tuner", "step sizes by a bandit on the Stein discrepancy"),
     "microcanonical": ("microcanonical", "ESS a gradient, with that of NUTS, on the bank"),

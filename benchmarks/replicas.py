@@ -225,84 +225,11 @@ def reading() -> Table:
     return table
 
 
-def regression(rows: int = 1_000, pixels: int = 20, classes: int = 5) -> ex.Posterior:
-    """Multinomial on simulated rows, prior N(0, 1), in coordinates whitened at the mode."""
-    keys = jax.random.split(jax.random.key(3), 3)
-    x = jax.random.normal(keys[0], (rows, pixels)) / jnp.sqrt(pixels)
-    truth = jax.random.normal(keys[1], (pixels, classes))
-    y = jax.random.categorical(keys[2], x @ truth)
-
-    def log_likelihood(w: jax.Array, example: tuple) -> jax.Array:
-        row, label = example
-        return jax.nn.log_softmax(row @ w.reshape(pixels, classes))[label]
-
-    def log_prior(w: jax.Array) -> jax.Array:
-        return -0.5 * jnp.sum(w**2)
-
-    plain = ex.Posterior(log_prior, log_likelihood, (x, y))
-    mode = ex.find_mode(plain, jnp.zeros(pixels * classes)).position
-    scale = jnp.linalg.cholesky(jnp.linalg.inv(jax.hessian(plain.potential)(mode)))
-    place = lambda u: mode + scale @ u  # noqa: E731
-    return ex.Posterior(
-        lambda u: log_prior(place(u)), lambda u, example: log_likelihood(place(u), example), (x, y)
-    )
-
-
-class RandomisedHMC(ex.Kernel):
-    """HMC with a random number of leapfrog steps (Bou-Rabee and Sanz-Serna, 2017)."""
-
-    kernels: tuple
-
-    def init(self, key: Any, position: Any) -> Any:
-        """That of any of them."""
-        return self.kernels[0].init(key, position)
-
-    def step(self, key: Any, state: Any) -> tuple[Any, Any]:
-        """One of them at random, each as likely."""
-        key_which, key_step = jax.random.split(key)
-        which = jax.random.randint(key_which, (), 0, len(self.kernels))
-        steps = [lambda k, s, kernel=kernel: kernel.step(k, s) for kernel in self.kernels]
-        return jax.lax.switch(which, steps, key_step, state)
-
-
-def gradients() -> Table:
-    """Full gradients to an effective draw of the worst mean, beside randomised HMC."""
-    posterior, start = regression(), jnp.zeros(100)
-    table = Table(
-        "Multinomial regression, 1,000 rows, 100 parameters, whitened at the mode",
-        ("method", "gradients an effective draw", "gradients in a row to the first result"),
-    )
-    kernels = tuple(ex.hmc(posterior, 0.5, num_leapfrog_steps=n) for n in (1, 2, 4, 6))
-    samples = ex.sample(
-        RandomisedHMC(kernels), start, 400, burn_in=20, num_chains=4, key=KEY, progress=False
-    )
-    draws = np.asarray(samples.position, np.float64)
-    ess = float(np.min(ex.diagnostics.ess(draws, "mean")))
-    spent = float(np.sum(samples.info.evaluations)) / 1_000
-    table.rows.append(["randomised HMC", f"{spent / ess:.1f}", "one chain"])
-    print(table.rows[-1], flush=True)
-    variance = draws.var(axis=(0, 1))
-    for count in (16, 128):
-        estimate = ex.replicas.unbiased(
-            ex.FullGradient(posterior), start, 0.5, 2.0, burn_in=12, num_draws=count, rate=0.1,
-            function=lambda u: u,
-        )  # fmt: skip
-        plan = estimate.plan(jax.random.key(5), num=64, levels=2)
-        values, _ = jax.jit(jax.vmap(estimate.coarsest))(jax.random.split(KEY, 64))
-        own = np.mean(np.asarray(values, np.float64).var(axis=0, ddof=1) / variance)
-        each = float(own) * plan.variance * plan.cost / 1_000
-        table.rows.append([f"UBUBU, {count} draws", f"{each:.1f}", f"{plan.costs[0] / 1e3:.0f}"])
-        print(table.rows[-1], plan, flush=True)
-    table.notes.append("HMC: of the worst mean; UBUBU: on average over means, whose law is alike.")
-    return table
-
-
 TABLES = {
     "engines": engines,
     "asleep": lambda seconds: engines(seconds, asleep=True),
     "workers": workers,
     "reading": lambda _: reading(),
-    "gradients": lambda _: gradients(),
 }
 
 
