@@ -69,29 +69,42 @@ def checks(model):
 
 
 @jax.jit
-def newton(posterior, position):
-    """A step towards the mode, damped where it is long, and the Hessian."""
+def potentials(posterior, positions):
+    """Forward alone: the checks have tables of fifty shapes, and each compiles anew."""
 
     def potential(x):
         return -posterior.log_prior(x) - jnp.sum(
             jax.vmap(posterior.log_likelihood, (None, 0))(x, posterior.data)
         )
 
-    gradient, hessian = jax.grad(potential)(position), jax.hessian(potential)(position)
-    values, vectors = jnp.linalg.eigh(hessian)
-    values = jnp.maximum(jnp.abs(values), 1e-3)
+    return jax.vmap(potential)(positions)
+
+
+def newton(posterior, position, h=0.05):
+    """A step towards the mode, damped where it is long, and the Hessian, by differences."""
+    d, steps = len(position), h * np.eye(len(position))
+    pairs = [(i, j) for i in range(d) for j in range(i + 1)]
+    both = [steps[i] + steps[j] for i, j in pairs]
+    places = position + np.concatenate([np.zeros((1, d)), steps, -steps, both])
+    found = np.asarray(potentials(posterior, places.astype(np.float32)), np.float64)
+    middle, ahead, behind, further = np.split(found, [1, 1 + d, 1 + 2 * d])
+    gradient, hessian = (ahead - behind) / (2 * h), np.empty((d, d))
+    for (i, j), value in zip(pairs, further, strict=True):
+        hessian[i, j] = hessian[j, i] = (value - ahead[i] - ahead[j] + middle[0]) / h**2
+    values, vectors = np.linalg.eigh(hessian)
+    values = np.maximum(np.abs(values), 1e-3)
     step = vectors @ ((vectors.T @ gradient) / values)
-    return position - step / jnp.maximum(1.0, jnp.abs(step).max()), values, vectors
+    return position - step / max(1.0, np.abs(step).max()), values, vectors
 
 
 def normal_at_the_mode(posterior, init, *, key, accuracy, num_chains, **_):
     """What `ex.infer` returns, of the normal law at the mode."""
-    position = init
+    position = np.asarray(init, np.float64)
     for _ in range(20):
         position, values, vectors = newton(posterior, position)
     noise = np.asarray(jax.random.normal(key, (num_chains, 100, len(init))))
-    draws = np.asarray(position) + (noise / np.sqrt(values)) @ np.asarray(vectors).T
-    samples = Samples(draws, None, None)
+    draws = position + (noise / np.sqrt(values)) @ vectors.T
+    samples = Samples(draws.astype(np.float32), None, None)
     table = tune.error_table(samples)
     tuned = types.SimpleNamespace(bias=None)
     return tune.Inference(samples, table, accuracy, True, DecisionLog(), tuned)

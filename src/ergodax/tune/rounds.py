@@ -249,9 +249,9 @@ class _Rounds:
     def _deeper(self, key: PRNGKeyArray) -> int:
         """How many with a shorter step, where draws lie up to where this one is unstable.
 
-        What the shorter steps find is compared with what was found before. Where they agree, all
-        draws count. Where they do not, the earlier ones are left out, and if the last step is still
-        unstable somewhere, no draws are to be trusted.
+        The draws of the longer steps are left out: a chain that comes to such a place stays there
+        for long, which its error does not tell before it has. Where they differ from those of the
+        shorter steps, which are unstable somewhere too, no draws are to be trusted.
         """
         kernel = self.tuned.kernel
         if self.faults or not (self.good and isinstance(kernel, Nuts)) or self.compared:
@@ -290,16 +290,13 @@ class _Rounds:
         return 0 if is_accurate(table, enough) else _missing(table, enough, then.num_draws)
 
     def _compare(self, key: PRNGKeyArray, unstable: bool) -> None:
-        """What the shorter steps found, with what was found before."""
+        """What the shorter steps found, which are those that count, with what was found before."""
         self.compared = True
         first, then = (_joined(x) for x in (self.parts[: self.before], self.parts[self.before :]))
         before, after = (error_table(part, None, self.fixed) for part in (first, then))
-        if not differ(before, after, self.accuracy):
-            return
-        self.log.decide("draws", "those of the shorter steps", "they have led farther")
         self.parts, self.r_hats = self.parts[self.before :], []
         self.look(key)
-        if unstable:
+        if unstable and differ(before, after, self.accuracy):
             self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
 
     @property
