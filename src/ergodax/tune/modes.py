@@ -36,7 +36,7 @@ WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
 # Of the look for low places:
 SCALES = 1.0, 3.0  # log2 of posterior sds: of the places that are looked at, least and most
-PART, PARTS, SECONDS = 2048, 16, 0.3  # places at a time; how often at most, and how long
+PART, PARTS, SECONDS = 2048, 16, 0.5  # places at a time; how often at most, and how long
 TOGETHER = 64  # places whose potentials are computed at once
 RINGS, LOWEST = 3, 2  # by distance, and the places in each from which descents begin
 NEAREST = 3  # draws, to which a place is connected or not
@@ -124,16 +124,17 @@ def scout_low_places(
 
     A narrow mode draws descents from a small part of space only. There the potential rises less,
     over the square of the distance, than at other places as far from the centre. As many places
-    are looked at as take a third of a second, 32,768 at most: in ten dimensions one in some
-    thousands lies in such a part, in twenty none will.
+    are looked at as take half a second, after the first 2,048, and 32,768 at most: in ten
+    dimensions one in some thousands lies in such a part, in twenty none will.
     """
     place, d = descents.target or target, coordinates.dimension
     here, random = _potential(place, coordinates.centre), generator(key)
-    until, looks, heights = time.perf_counter() + SECONDS, [], []
+    until, looks, heights = np.inf, [], []
     while len(looks) < PARTS and time.perf_counter() < until and not deadline.over:
         scales = 2.0 ** random.uniform(*SCALES, (PART, 1))
         looks.append((scales * random.standard_normal((PART, d))).astype(coordinates.basis.dtype))
         heights.append(np.asarray(_potentials(place, coordinates, looks[-1]), np.float64))
+        until = min(until, time.perf_counter() + SECONDS)  # the first look compiles
     if not looks:
         return descents
     u, norms = np.concatenate(looks), np.linalg.norm(np.concatenate(looks), axis=1)
