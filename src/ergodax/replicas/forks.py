@@ -23,8 +23,11 @@ KILLED = -int(signal.SIGTERM)  # the status of a worker whose end nobody saw
 class Fork:
     """A worker, as `subprocess.Popen` would show it.
 
-    Attributes:
+    Args:
+        forks: what began it.
         pid: of its process.
+
+    Attributes:
         returncode: its exit status, negative if a signal ended it; None while it runs.
     """
 
