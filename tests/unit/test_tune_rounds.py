@@ -28,9 +28,7 @@ def first(monkeypatch, seconds, accuracy=0.05):
 
 
 def test_cheap_draws_are_many_and_dear_ones_are_those_that_are_needed(monkeypatch):
-    assert first(monkeypatch, 1e-6) == rounds.AT_MOST
-    assert first(monkeypatch, 3e-4) == first(monkeypatch, 4e-4) == rounds.AT_LEAST
-    assert first(monkeypatch, 2e-4) == 2 * rounds.AT_LEAST
+    assert first(monkeypatch, 1e-6) == rounds.AT_LEAST
     few = first(monkeypatch, 1.0)
     assert 1.0 / 0.05**2 < CHAINS * few < CHAINS * rounds.AT_LEAST
     assert few < first(monkeypatch, 0.002) < rounds.AT_LEAST

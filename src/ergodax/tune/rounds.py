@@ -39,9 +39,6 @@ from ergodax.tune.whitening import as_given, as_sampled
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
 DRAWS = 1_000  # of the first round, all chains together
 AT_LEAST = 500  # of each chain
-# More where they cost next to nothing: draws stop at once where the errors seem small, so that few
-# of them with too short tails are kept, and those with long ones are added to.
-AT_MOST, CHEAP = 2_000, 1.0  # of each chain; seconds of one gradient for each, called one by one
 FALSE_ALARM = 0.01  # that the largest R-hat of a first round is above the limit though all is well
 MARGIN = 1.3  # of draws over those that are needed if they are independent
 PROGRAM = 2.0  # seconds in which a round's program is compiled
@@ -105,7 +102,6 @@ def sample_rounds(
     key_look, *keys = split_key(key, 1 + ROUNDS + 2 * SHORTENED)
     key_search = jax.random.fold_in(key_look, 1)
     count = _first_round(target, tuned, accuracy, num_chains)
-    rounds.first = max(count, AT_LEAST)
     if tuned.piloted:
         rounds.parts.append(rounds.pilot())
         count = rounds.wanted(key_look)
@@ -133,8 +129,7 @@ def _first_round(target: AbstractTarget, tuned: Tuned, accuracy: float, num_chai
     """Draws of each chain: fewer where each costs much, but enough if they are independent.
 
     R-hat of half chains that agree is 1 + (x / (2 chains - 1) - 1) / draws, x chi squared. As many
-    draws cost nothing as take no longer than a second round's program does to compile, and where
-    gradients are quick, there are more than are needed.
+    draws cost nothing as take no longer than a second round's program does to compile.
     """
     from scipy.special import chdtri
 
@@ -145,9 +140,7 @@ def _first_round(target: AbstractTarget, tuned: Tuned, accuracy: float, num_chai
     free = 2 * num_chains - 1
     largest = chdtri(free, FALSE_ALARM / (2 * tuned.coordinates.dimension)) / free
     needed = max((largest - 1.0) / (LARGEST_R_HAT - 1.0), MARGIN / (accuracy**2 * num_chains))
-    doublings = np.floor(np.log2(np.clip(CHEAP / seconds, usual, AT_MOST) / usual))
-    most = usual * 2.0**doublings  # the same in most runs, though the seconds are not
-    return int(np.clip(PROGRAM / seconds, min(needed, usual), most))
+    return int(np.clip(PROGRAM / seconds, min(needed, usual), usual))
 
 
 @dataclasses.dataclass
@@ -163,7 +156,6 @@ class _Rounds:
     progress: bool
     kept: Kept
     careful: bool = False
-    first: int = AT_LEAST  # draws of each chain, of a round after which the kernel is a new one
     parts: list[Samples] = dataclasses.field(default_factory=list)
     drawn: int = 0  # rounds; the pilot's draws are none
     r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
@@ -200,7 +192,7 @@ class _Rounds:
         self.tuned = dataclasses.replace(self.tuned, kernel=kernel, starts=starts, burn_in=SETTLE)
         self.parts, self.r_hats, self.faults, self.log.coarse = [], [], [], False
         self.calmed += 1
-        return self.first
+        return AT_LEAST
 
     def _jumping(self) -> int:
         """How many with jumps between the places where chains of NUTS stay, which is tried once."""
@@ -218,7 +210,7 @@ class _Rounds:
         kernel = dataclasses.replace(kernel, jumps=jumps)
         self.tuned = dataclasses.replace(self.tuned, kernel=kernel, starts=starts, burn_in=SETTLE)
         self.parts, self.r_hats, self.faults = [], [], []
-        return self.first
+        return AT_LEAST
 
     def search(self, key: PRNGKeyArray) -> None:
         """Where chains jump between modes: whether a second search finds one they do not know."""
@@ -271,7 +263,7 @@ class _Rounds:
             if not self.shortened:
                 self.before = len(self.parts)
             self.shortened += 1
-            return min(self.first, self.samples.num_draws)
+            return min(AT_LEAST, self.samples.num_draws)
         if not (self.shortened or unstable):
             return 0
         few = self._few() if self.shortened else 0
