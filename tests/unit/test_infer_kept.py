@@ -15,7 +15,6 @@ import pytest
 import ergodax as ex
 from ergodax.persist import checkpoint, fingerprint
 from ergodax.target.base import AbstractTarget
-from ergodax.tune import rounds
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.kept import FILE, Kept, Places
 from ergodax.tune.nuts import Nuts
@@ -187,12 +186,6 @@ def same(one, other):
         assert x.dtype == y.dtype and np.asarray(x).tobytes() == np.asarray(y).tobytes()
     assert one.table.equals(other.table) and one.verdict() == other.verdict()
     assert one.account.decisions == other.account.decisions
-
-
-@pytest.fixture(autouse=True)
-def few_draws_a_round(monkeypatch):
-    """So that there are several rounds."""
-    monkeypatch.setattr(rounds, "AT_MOST", rounds.AT_LEAST)
 
 
 @pytest.mark.slow
