@@ -269,15 +269,3 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     ),
     "optax schedule": lambda h: ex.sgld(full(), optax.exponential_decay(h, 10, 0.5)),
 }
-
-# Each sampler, estimator and wrapper once. What combines them in other ways is traced and run, but
-# not compiled for every tree, in chunks and mapped.
-ONE_OF_EACH = {
-    "sgld", "sgld, shuffled epochs", "sgld, control variate", "sgld, svrg", "sgld, saga",
-    "sghmc, averaged scores", "sghmc, stratified", "sghmc, compensated", "langevin, BAOAB", "sgnht",
-    "sms_ubu", "sa_sgld", "samadams", "barker", "lattice_random_walk", "microcanonical", "scir",
-    "splitting, thermostat", "psgld", "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl",
-    "ccadl, splitting", "hmc",
-    "split hmc", "rmhmc", "recipe, dense diffusion", "cyclical, resampled", "replica exchange",
-    "confidence", "austerity", "firefly", "tuna", "delayed acceptance, hmc", "accumulate",
-}  # fmt: skip

@@ -1,11 +1,15 @@
 """Other modes: found by descents, told from the first, and no others."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.tune import modes
+from ergodax.tune.budget import Deadline
 from ergodax.tune.modes import (
     PAIRS,
     SPREADS,
@@ -131,3 +135,20 @@ def test_the_way_over_a_barrier_is_not_rough(offset):
     target = ex.Target(lambda x: offset + split.potential(x - 6.0 - offset / 1e3))
     coordinates = Coordinates(jnp.full(2, offset / 1e3), jnp.ones(2))
     assert not _is_rough(target, coordinates, np.full(2, 12.0))
+
+
+def test_a_look_that_compiles_takes_no_time_from_the_others(monkeypatch):
+    """On a slow machine there was one look alone, and a narrow mode was missed."""
+    target, looks, look = two_modes(3.0), [], modes._potentials
+
+    def slow_at_first(place, coordinates, u):
+        if not looks:
+            time.sleep(1.1 * modes.SECONDS)
+        looks.append(len(u))
+        return look(place, coordinates, u)
+
+    monkeypatch.setattr(modes, "_potentials", slow_at_first)
+    coordinates = Coordinates(jnp.full(3, -3.0), jnp.eye(3))
+    found = descents_from(target, [jnp.full(3, -3.0)], 20)
+    modes.scout_low_places(target, coordinates, found, key=KEY, deadline=Deadline.never())
+    assert len(looks) > 1

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 POLL = 0.02  # seconds
-KILLED = -int(signal.SIGTERM)  # the status of a worker whose end nobody saw
 
 
 class Fork:
@@ -55,17 +54,15 @@ class Forks:
         self._connection: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._running: dict[int, Fork] = {}
-        self._every: list[Fork] = []
 
     def start(self, program: Path, errors: Path) -> Fork:
         """A worker that reads its task from a file, with a file for what it says of errors."""
         try:
             pid = self._begin(program, errors)
-        except (EOFError, OSError):  # it was killed; its workers go on
+        except (EOFError, OSError):  # it was killed
             self._lost()
             pid = self._begin(program, errors)
         self._running[pid] = worker = Fork(self, pid)
-        self._every.append(worker)
         return worker
 
     def _begin(self, program: Path, errors: Path) -> int:
@@ -92,8 +89,11 @@ class Forks:
         self._running.pop(pid).returncode = status
 
     def _lost(self) -> None:
+        """The process was killed: nobody would tell how its workers end, so they are ended too."""
         for pid in list(self._running):
-            self._ended(pid, KILLED)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self._ended(pid, -signal.SIGKILL)
         self._bury()
 
     def _bury(self) -> None:
@@ -105,7 +105,8 @@ class Forks:
 
     def close(self) -> None:
         """End all workers and the process."""
-        for worker in self._every:
+        self.hear()
+        for worker in list(self._running.values()):
             worker.kill()
         self._bury()
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+MNIST = ROOT.parent / "shared" / "data" / "mnist.npz"
 
 
 def ergodax(*arguments, folder):
@@ -73,3 +74,17 @@ def test_the_bias_of_batches_is_told_in_the_users_units(tmp_path):
         assert row["error"] < 0.05 and row["bias_mean"] > 0
         assert row["sd"] == pytest.approx(4e4 * np.sqrt(inverse[k, k]), rel=0.1)
         assert abs(row["mean"] - value) < 5 * row["error"] * row["sd"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here")
+def test_mnist_seven_against_nine(tmp_path):
+    done = ergodax(
+        "infer", "--data", MNIST, "--classes", "7", "9", "--components", "128", "--prior-scale",
+        "10", "--json", folder=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["rows"], len(facts["components"])) == (12214, 129)
+    assert facts["held_out"]["rows"] == 2037
+    assert facts["held_out"]["averaged_accuracy"] > 0.95

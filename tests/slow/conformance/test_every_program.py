@@ -7,14 +7,12 @@ import pytest
 
 import ergodax as ex
 from conformance.positions import tree_positions
-from conformance.registry import KERNELS, ONE_OF_EACH, H
+from conformance.registry import KERNELS, H
 from conformance.run import numbers, two_steps
 from ergodax.driver.progress import Clock
 
-SAMPLERS = [name for name in KERNELS if name in ONE_OF_EACH]
 
-
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_every_tree_gives_the_draws_of_the_flat_vector(name):
     kernel, trees = KERNELS[name](H), tree_positions()
     del trees["constrained"]  # of another density
@@ -25,7 +23,7 @@ def test_every_tree_gives_the_draws_of_the_flat_vector(name):
         np.testing.assert_allclose(again.potential, info.potential, rtol=2e-4, err_msg=kind)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_one_program_serves_every_step_and_every_step_size(name, key):
     traces = []
 
@@ -44,11 +42,12 @@ def test_one_program_serves_every_step_and_every_step_size(name, key):
     )
     step(kernel, keys[2], one)
     assert len(traces) == 1, "the second step was compiled anew: its state has another type"
-    step(KERNELS[name](H / 2), keys[3], one)
-    assert len(traces) == 1, "another step size was compiled anew"
+    if name != "optax schedule":  # a closure that optax makes anew each time
+        step(KERNELS[name](H / 2), keys[3], one)
+        assert len(traces) == 1, "another step size was compiled anew"
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_the_draws_do_not_depend_on_the_chunks(name, key, x64, monkeypatch):
     kernel, start = KERNELS[name](H), tree_positions("float64")["vector"]
     whole = ex.sample(kernel, start, 5, key=key, num_chains=2)

@@ -28,12 +28,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork and 
 
 
 def test_the_quick_suite_finds_nothing(tmp_path, capsys):
-    runs = ["--runs", "saga"]
+    runs = ["--runs", "saga", "stream"]
     faults = ["--only", "kills", "writers", "power"]
     command.main([*faults, *runs, "--quick", "--markdown", str(tmp_path / "table.md")])
     text = (tmp_path / "table.md").read_text()
-    assert "4 kills, " in text and text in capsys.readouterr().out + text
-    assert text.count("| SIGKILL: ") == 1 and text.count("| power cut: ") >= 1
+    assert "8 kills, " in text and text in capsys.readouterr().out + text
+    assert text.count("| SIGKILL: ") == 2 and text.count("| power cut: ") == 3
 
 
 def altered(folder) -> None:
