@@ -1,7 +1,7 @@
 """Models with groups by `infer`: the verdict, the seconds, and how far off what is known.
 
 Where parameters were simulated, `off` is the largest distance of a posterior mean from the truth,
-in posterior sds.
+in posterior sds. `--nuts` sets NumPyro's NUTS beside it, for the flights of New York.
 """
 
 import argparse
@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 import ergodax as ex
-from benchmarks.groups.models import CASES, Model
+from benchmarks.groups.models import CASES, MONTHS, Model, new_york
+from benchmarks.groups.peer import by_nuts, compared, ours
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -27,8 +28,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("cases", nargs="*", choices=[[], *CASES], help="by default all")
     parser.add_argument("--max-seconds", type=float, default=600.0, help="of each inference")
     parser.add_argument("--latents", action="store_true", help="draw the latents too")
+    nuts = "draws of each of two chains of NumPyro's NUTS, after as many of warm-up; 0: none"
+    parser.add_argument("--nuts", type=int, default=0, metavar="DRAWS", help=nuts)
     parser.add_argument("--verbose", action="store_true", help="print tables and decisions")
     options = parser.parse_args(arguments)
+    if options.nuts:
+        import numpyro
+
+        numpyro.set_host_device_count(2)
     for name in options.cases or CASES:
         model = CASES[name][1]()
         began = time.perf_counter()
@@ -43,6 +50,10 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{line}{_off(model, result)}{result.verdict()}", flush=True)
         if options.latents:
             print(f"{'':<18}{_latents(model, result)}", flush=True)
+        if options.nuts and name in MONTHS:
+            flights = new_york(MONTHS[name])
+            mine, theirs = ours(flights, result, seconds), by_nuts(flights, options.nuts)
+            print(f"\n{compared(mine, theirs).text()}\n", flush=True)
 
 
 def _off(model: Model, result: Any) -> str:

@@ -205,43 +205,59 @@ def shops() -> Model:
     return Model(posterior, start, {"mean": [1.5, 0.3], "sd": [0.6, 0.4], "shape": 3.0})
 
 
-def late_flights(plane: Any, destination: Any, carrier: Any, y: Any, x: Any) -> Model:
-    """Logistic, crossed: planes are the groups; destinations and carriers are shared vectors."""
-    # Half of what a row can say of an effect, which makes these neither centred nor standardised.
-    told = {"destination": 0.12 * np.bincount(destination), "carrier": 0.12 * np.bincount(carrier)}
+KINDS = "plane", "destination", "carrier"
 
-    def spread(s: Any, k: str) -> Any:
-        return jnp.sqrt(1.0 + s["sd"][k] ** 2 * told[k])
+
+@dataclasses.dataclass(frozen=True)
+class Flights:
+    """Numbers of the planes, destinations and carriers; covariates; which flights were late."""
+
+    index: dict[str, np.ndarray]
+    x: np.ndarray
+    y: np.ndarray
+
+    def size(self, kind: str) -> int:
+        """How many planes, destinations or carriers there are."""
+        return int(self.index[kind].max()) + 1
+
+    def told(self, kind: str) -> np.ndarray:
+        """Half of what the rows can say of each effect: its precision."""
+        return 0.12 * np.bincount(self.index[kind])
+
+
+def effects(z: Any, sd: Any, told: Any) -> Any:
+    """Effects whose coordinates z are neither centred nor standardised, but between by the rows."""
+    return z * sd / jnp.sqrt(1.0 + sd**2 * told)
+
+
+def crossed(flights: Flights) -> Model:
+    """Logistic, crossed: planes are the groups; destinations and carriers are shared vectors."""
+    told = {kind: flights.told(kind) for kind in KINDS[1:]}
 
     def log_prior(s: Any) -> Any:
         log = norm.logpdf(s["mean"], 0.0, 5.0) + norm.logpdf(s["slope"], 0.0, 2.0).sum()
-        log += sum(norm.logpdf(s[k], 0.0, spread(s, k)).sum() for k in told)
-        return log + sum(norm.logpdf(s["sd"][k]) for k in ("plane", "destination", "carrier"))
+        for k in told:
+            log += norm.logpdf(s[k], 0.0, jnp.sqrt(1.0 + s["sd"][k] ** 2 * told[k])).sum()
+        return log + sum(norm.logpdf(s["sd"][k]) for k in KINDS)
 
     def log_likelihood(s: Any, plane: Any, row: Any) -> Any:
-        y, x, destination, carrier = row
+        y, x, levels = row
         score = s["mean"] + x @ s["slope"] + plane
-        for k, level in zip(told, (destination, carrier), strict=True):
-            score += (s["sd"][k] * s[k] / spread(s, k))[level]
+        for k in told:
+            score += effects(s[k], s["sd"][k], told[k])[levels[k]]
         return y * score - jax.nn.softplus(score)
 
-    indices = destination.astype(np.int32), carrier.astype(np.int32)
+    levels = {k: flights.index[k].astype(np.int32) for k in told}
     posterior = ex.groups.GroupedPosterior(
         log_prior,
         lambda b, s: norm.logpdf(b, 0.0, s["sd"]["plane"]),
         log_likelihood,
-        (y.astype(float), x, *indices),
-        plane,
+        (flights.y.astype(float), flights.x, levels),
+        flights.index["plane"],
         constraints={"sd": positive},
     )
-    start = {
-        "mean": -1.0,
-        "slope": np.zeros(x.shape[1]),
-        "destination": np.zeros(len(told["destination"])),
-        "carrier": np.zeros(len(told["carrier"])),
-        "sd": {"plane": 0.5, "destination": 0.5, "carrier": 0.5},
-    }
-    return Model(posterior, start)
+    start = {"mean": -1.0, "slope": np.zeros(flights.x.shape[1]), "sd": dict.fromkeys(KINDS, 0.5)}
+    return Model(posterior, start | {k: np.zeros(flights.size(k)) for k in told})
 
 
 @case("flights-like", "simulated: 27,000 rows, 3,000 planes x 100 destinations x 16 carriers")
@@ -259,11 +275,11 @@ def flights_like() -> Model:
     score += sds["destination"] * rng.standard_normal(100)[destination]
     score += sds["carrier"] * rng.standard_normal(16)[carrier]
     y = rng.random(rows) < 1.0 / (1.0 + np.exp(-score))
-    model = late_flights(plane, destination, carrier, y, x)
+    model = crossed(Flights(dict(zip(KINDS, (plane, destination, carrier), strict=True)), x, y))
     return dataclasses.replace(model, truth={"slope": [0.4, -0.2, 0.1], "sd.plane": 0.3})
 
 
-def new_york(months: tuple[int, ...]) -> Model:
+def new_york(months: tuple[int, ...]) -> Flights:
     """Flights from New York in 2013, late by a quarter of an hour."""
     import pandas as pd
 
@@ -277,16 +293,19 @@ def new_york(months: tuple[int, ...]) -> Model:
     table = table.dropna(subset=["arr_delay", "tailnum"])
     table = table[table["month"].isin(months)]
     x = np.column_stack([table["origin"].to_numpy() == k for k in ("JFK", "LGA")]).astype(float)
-    names = "tailnum", "dest", "carrier"
-    plane, destination, carrier = (np.unique(table[k], return_inverse=True)[1] for k in names)
-    return late_flights(plane, destination, carrier, (table["arr_delay"] > 15.0).to_numpy(), x)
+    columns = zip(KINDS, ("tailnum", "dest", "carrier"), strict=True)
+    index = {kind: np.unique(table[name], return_inverse=True)[1] for kind, name in columns}
+    return Flights(index, x, (table["arr_delay"] > 15.0).to_numpy())
+
+
+MONTHS = {"flights-january": (1,), "flights": tuple(range(1, 13))}
 
 
 @case("flights-january", "New York, January 2013: planes x destinations x carriers")
 def january() -> Model:
-    return new_york((1,))
+    return crossed(new_york(MONTHS["flights-january"]))
 
 
 @case("flights", "New York, all of 2013")
 def year() -> Model:
-    return new_york(tuple(range(1, 13)))
+    return crossed(new_york(MONTHS["flights"]))

@@ -165,14 +165,13 @@ def test_the_gradient_is_unbiased_where_latents_walk(reparametrise, key):
         )
 
     found = chain(jax.random.split(key, 400))
-    rows, mask = (posterior.layout.block(jnp.arange(3, dtype=jnp.int32))[k] for k in (1, 2))
+    block = posterior.layout.block(jnp.arange(3, dtype=jnp.int32))
     values = jax.tree.map(jnp.asarray, shared)
 
     def plugged_in(s):
-        modes = jax.vmap(lambda r, m: posterior.density.mode(values, r, m, jnp.zeros(1)).mean)
-        each = jax.vmap(posterior.density, in_axes=(None, 0, 0, 0))(
-            s, modes(rows, mask), rows, mask
-        )
+        density = posterior.density
+        modes = block.over(lambda r, m: density.mode(values, r, m, jnp.zeros(1)).mean)
+        each = block.over(lambda r, m, b: density(s, b, r, m), modes)
         return -jnp.sum(each) - posterior.log_prior(s)
 
     wrong = jax.grad(plugged_in)(values)

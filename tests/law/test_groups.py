@@ -318,7 +318,7 @@ def test_draws_of_latents_have_their_law(key):
 
     assert worst(found) < 5.0
     rows = posterior.layout.blocks[0]
-    law = posterior.density.mode(shared, rows.rows[0], rows.mask[0], jnp.zeros(1))
+    law = posterior.density.mode(shared, rows.rows[:, 0], rows.mask[:, 0], jnp.zeros(1))
     assert worst(np.asarray(jax.vmap(law.at)(jax.random.normal(key, (count, 1))))) > 10.0
 
 
@@ -472,10 +472,10 @@ def test_predicted_modes_lead_to_the_same_integrals():
     # To first order: what is left falls with the square of the distance.
     whitened, errors = predicted.log_likelihood.centres, []
     block = posterior.layout.block(jnp.arange(6, dtype=jnp.int32))
-    mode = jax.vmap(posterior.density.mode, in_axes=(None, 0, 0, None))
     for step in (0.1, 0.05):
         there = {"item": jnp.asarray(shared["item"]) + step, "sd": jnp.float64(0.7)}
-        exact = mode(there, block.rows, block.mask, jnp.zeros(1)).mean
+        mode = functools.partial(posterior.density.mode, there)
+        exact = block.over(mode, jnp.zeros((6, 1))).mean
         errors.append(np.abs(whitened.laws(there).mean - exact).max())
     assert 3.0 < errors[0] / errors[1] < 5.0
 

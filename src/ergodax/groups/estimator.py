@@ -11,7 +11,7 @@ P = - f''(c; phi) and L L^T = P^-1: where the law of the latent moves with phi, 
 it. That takes the draw's noise away, all of it where f is quadratic, however the model is written.
 """
 
-from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -179,12 +179,12 @@ class GroupMinibatch(GradientEstimator):
         groups, batching = self.batching.draw(key_batch, state.batching, count, self.batch_size)
         block = self.layout.block(groups)
         shared = tree.thaw(position)
-        laws = self._over(self._law)(shared, block.rows, block.mask)
+        laws = block.over(functools.partial(self._law, shared))
         latents = self._moved(key_latents, shared, block, laws, state.latents[groups])
-        still = self._over(self._still)(shared, block.rows, block.mask, laws.mean, latents)
+        still = block.over(functools.partial(self._still, shared), laws.mean, latents)
 
         def potential(position: PyTree) -> Float[Array, ""]:
-            each = self._over(self._log_joint)(tree.thaw(position), block.rows, block.mask, still)
+            each = block.over(functools.partial(self._log_joint, tree.thaw(position)), still)
             prior = self.outer.prior(position)
             return -prior - (count / self.batch_size) * jnp.sum(each)
 
@@ -192,14 +192,6 @@ class GroupMinibatch(GradientEstimator):
         rows = jnp.sum(self.layout.counts[groups])
         estimate = Estimate(gradient, value, evaluations=(1 + self.inner_steps) * rows)
         return estimate, GroupMinibatchState(batching, state.latents.at[groups].set(latents))
-
-    def _over(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of shared parameters and of one group's arrays, for those of a batch."""
-
-        def each(shared: PyTree, *arrays: Any) -> Any:
-            return jax.vmap(lambda *one: function(shared, *one))(*arrays)
-
-        return each
 
     def _law(self, shared: PyTree, rows: PyTree, mask: Mask) -> Normal:
         """The normal law about the mode of a latent."""
@@ -220,12 +212,12 @@ class GroupMinibatch(GradientEstimator):
         if self.quadratic:
             return jax.vmap(Normal.at)(laws, tree.normal_like(key, latents))
 
-        def one(key: PRNGKeyArray, rows: PyTree, mask: Array, law: Normal, b: Array) -> Array:
+        def one(rows: PyTree, mask: Array, key: PRNGKeyArray, law: Normal, b: Array) -> Array:
             f = lambda b: self.density(shared, b, rows, mask)  # noqa: E731
             return metropolis(key, f, law, self.inner_steps, b).b
 
         keys = jax.random.split(key, self.batch_size)
-        return jax.vmap(one)(keys, block.rows, block.mask, laws, latents)
+        return block.over(one, keys, laws, latents)
 
     def _still(
         self,

@@ -112,8 +112,8 @@ class Draw(eqx.Module):
         return b, off
 
     def _of(self, keys: Array, shared: PyTree, block: Block, steps: Any) -> tuple[Array, Array]:
-        one = lambda key, rows, mask: self.one(key, shared, rows, mask, steps)  # noqa: E731
-        return jax.vmap(one)(keys[block.groups], block.rows, block.mask)
+        one = lambda rows, mask, key: self.one(key, shared, rows, mask, steps)  # noqa: E731
+        return block.over(one, keys[block.groups])
 
     def one(
         self, key: PRNGKeyArray, shared: PyTree, rows: PyTree, mask: Mask, steps: Any

@@ -4,9 +4,11 @@ Rows of one group with the same numbers have the same likelihood, whatever it is
 labels and counts, as in crossed factors, the distinct rows are all that is computed with.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -16,19 +18,26 @@ from ergodax.data.arrays import num_rows, take
 from ergodax.data.distinct import distinct_rows
 
 MOST_BLOCKS = 5  # each of which is compiled on its own
-WORTH = 0.8  # the share of the padded rows that one more block must leave, to be worth that,
-SAVED = 2**13  # and how many of them it must save
+SAVED = 2**13  # padded rows that one more block must save: some ms a gradient of four chains
 HINT = "Try groups = np.unique(names, return_inverse=True)[1]."
 NAMED = 5  # groups without rows that an error names
 FEWER = 0.9  # the share of the rows that distinct ones must not exceed, to be worth their counts
 
 
 class Block(NamedTuple):
-    """Some groups with their rows, padded by a group's first row, which a mask leaves out."""
+    """Some groups with their rows, padded by a group's first row, which a mask leaves out.
+
+    Groups are the inner axis: there are many of them, even where each has few rows.
+    """
 
     groups: Int[Array, " m"]
-    rows: PyTree  # leaves (m, n, ...)
-    mask: Bool[Array, "m n"] | Float[Array, "m n"]  # where rows were counted, how many are the same
+    rows: PyTree  # leaves (n, m, ...)
+    mask: Bool[Array, "n m"] | Float[Array, "n m"]  # where rows were counted, how many are the same
+
+    def over(self, function: Callable[..., Any], *arrays: PyTree) -> Any:
+        """function(rows, mask, ...) of each group; `arrays` have a leading axis of groups."""
+        axes = (1, 1, *(0 for _ in arrays))
+        return jax.vmap(function, in_axes=axes)(self.rows, self.mask, *arrays)
 
 
 class Layout(eqx.Module):
@@ -105,10 +114,10 @@ class Layout(eqx.Module):
     @eqx.filter_jit  # of groups that are not traced, one program in place of one an operation
     def block(self, groups: Int[Array, " m"], most: int | None = None) -> Block:
         """These groups with all their rows; `most` is the largest number of them in a group."""
-        within = jnp.arange(self.most if most is None else most, dtype=jnp.int32)
-        starts, counts = self.starts[groups][:, None], self.counts[groups][:, None]
-        mask = within[None] < counts
-        places = jnp.where(mask, starts + within[None], starts)
+        within = jnp.arange(self.most if most is None else most, dtype=jnp.int32)[:, None]
+        starts, counts = self.starts[groups][None], self.counts[groups][None]
+        mask = within < counts
+        places = jnp.where(mask, starts + within, starts)
         if self.times is not None:
             mask = jnp.where(mask, self.times[places], 0.0)
         return Block(groups, take(self.rows, places), mask)
@@ -131,7 +140,7 @@ def similar(counts: Int[np.ndarray, " groups"], saved: int = SAVED) -> list[Int[
     while len(cuts) <= MOST_BLOCKS:
         tried = [sorted([*cuts, int(place)]) for place in set(places) - set(cuts)]
         best = min(tried, key=cells, default=cuts)
-        if cells(best) > min(WORTH * cells(cuts), cells(cuts) - saved):
+        if cells(best) > cells(cuts) - saved:
             break
         cuts = best
     return [order[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]

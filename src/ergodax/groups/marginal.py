@@ -40,8 +40,8 @@ def modes(
     """The mode of each group's latent."""
 
     def of(block: Block) -> Array:
-        find = jax.vmap(lambda rows, mask, b: density.mode(shared, rows, mask, b).mean)
-        return find(block.rows, block.mask, starts[block.groups])
+        find = lambda rows, mask, b: density.mode(shared, rows, mask, b).mean  # noqa: E731
+        return block.over(find, starts[block.groups])
 
     return jnp.concatenate([of(block) for block in layout.blocks])[layout.place]
 
@@ -73,7 +73,7 @@ def bend_changes(
         change = jnp.max(jnp.abs(bends - bends[:1])) / jnp.max(jnp.abs(bends[0]))
         return jnp.where(jnp.isfinite(change), change, jnp.inf)
 
-    return jnp.max(jax.vmap(of)(block.rows, block.mask, centres))
+    return jnp.max(block.over(of, centres))
 
 
 def bend_change(density: Conditional, layout: Layout, shared: Sequence[PyTree]) -> float:

@@ -19,6 +19,7 @@ Reference:
 """
 
 import dataclasses
+import functools
 import math
 
 import equinox as eqx
@@ -52,45 +53,72 @@ class Rule(eqx.Module):
     nodes: Float[Array, "nodes d"] | None  # sqrt(2) t
     log_weights: Float[Array, " nodes"] | None  # log w + |t|^2 + (d / 2) log 2
 
-    def integral(
+    def integrals(
         self,
         density: Conditional,
         shared: PyTree,
-        rows: PyTree,
-        mask: Mask,
-        centre: Float[Array, " d"] | Normal,
-    ) -> Float[Array, ""]:
-        """log p(rows | shared) of a group.
+        block: Block,
+        centres: Float[Array, "m d"] | Normal,
+    ) -> Float[Array, " m"]:
+        """log p(rows | shared) of each group.
 
         Args:
             density: of a latent.
             shared: as the user has them.
-            rows: of the group.
-            mask: which of them are there.
-            centre: where the search for the mode begins; or the normal law about which the nodes
-                are, where that is known without a search.
+            block: the groups.
+            centres: where the search for each mode begins; or the normal laws about which the nodes
+                are, where these are known without a search.
         """
         if self.nodes is None or self.log_weights is None:
-            assert not isinstance(centre, Normal)
-            there = constant(shared)
-            near = quadratic_law(lambda b: density(there, b, rows, mask), centre).mean
-            f = lambda b: density(shared, b, rows, mask)  # noqa: E731
-            value, slope, bend = second_order(f, jax.lax.stop_gradient(near))
-            root = inverse_root(bend)
-            half = root.T @ slope
-            volume = jnp.sum(jnp.log(jnp.diagonal(root)))
-            volume += 0.5 * len(centre) * math.log(2.0 * math.pi)
-            # At the mode it is 0, and needed for its derivatives. Where rounding moves the mode by
-            # more than an sd, as for a variance of 1e-14, it must not make up for what f loses.
-            square = jnp.sum(half * half)
-            excess = jax.lax.stop_gradient(jnp.maximum(square - 1.0, 0.0))
-            return value + 0.5 * (square - excess) + volume
-        known = isinstance(centre, Normal)
-        normal = centre if known else density.mode(shared, rows, mask, centre)
-        normal, dtype = jax.lax.stop_gradient(normal), normal.mean.dtype
-        at = lambda z: density(shared, normal.at(z), rows, mask)  # noqa: E731
-        values = jax.vmap(at)(self.nodes.astype(dtype))
-        return normal.log_root + logsumexp(self.log_weights.astype(dtype) + values)
+            assert not isinstance(centres, Normal)
+            return block.over(functools.partial(_closed_form, density, shared), centres)
+        laws = centres
+        if not isinstance(laws, Normal):
+            laws = block.over(functools.partial(density.mode, shared), laws)
+        laws = jax.lax.stop_gradient(laws)
+        nodes, log_weights = (x.astype(laws.mean.dtype) for x in (self.nodes, self.log_weights))
+        b = jax.vmap(lambda z: jax.vmap(lambda law: law.at(z))(laws))(nodes)
+        log = jax.vmap(jax.vmap(functools.partial(density.prior, shared)))(b)
+        log += _log_likelihoods(density, shared, block, b)
+        scale = jax.vmap(lambda law: law.log_root)(laws)
+        return scale + logsumexp(log_weights[:, None] + log, axis=0)
+
+
+def _log_likelihoods(
+    density: Conditional, shared: PyTree, block: Block, b: Float[Array, "nodes m d"]
+) -> Float[Array, "nodes m"]:
+    """Of the rows of each group, at each node.
+
+    The loop over groups is the inner one. Their rows are few, and loops over these, or over nodes,
+    would be too short for a processor to do several at once.
+    """
+
+    def one(b: Array, row: PyTree) -> Array:
+        return density.log_likelihood(shared, density.latent_of(b), row).astype(b.dtype)
+
+    of_rows = jax.vmap(jax.vmap(one), in_axes=(None, 0))
+    each = jax.vmap(of_rows, in_axes=(0, None))(b, block.rows)
+    mask = block.mask[None]
+    return jnp.sum(jnp.where(mask.astype(bool), mask.astype(b.dtype) * each, 0.0), axis=1)
+
+
+def _closed_form(
+    density: Conditional, shared: PyTree, rows: PyTree, mask: Mask, centre: Float[Array, " d"]
+) -> Float[Array, ""]:
+    """log p(rows | shared) of a group whose joint density is quadratic in the latent."""
+    there = constant(shared)
+    near = quadratic_law(lambda b: density(there, b, rows, mask), centre).mean
+    f = lambda b: density(shared, b, rows, mask)  # noqa: E731
+    value, slope, bend = second_order(f, jax.lax.stop_gradient(near))
+    root = inverse_root(bend)
+    half = root.T @ slope
+    volume = jnp.sum(jnp.log(jnp.diagonal(root)))
+    volume += 0.5 * len(centre) * math.log(2.0 * math.pi)
+    # At the mode it is 0, and needed for its derivatives. Where rounding moves the mode by
+    # more than an sd, as for a variance of 1e-14, it must not make up for what f loses.
+    square = jnp.sum(half * half)
+    excess = jax.lax.stop_gradient(jnp.maximum(square - 1.0, 0.0))
+    return value + 0.5 * (square - excess) + volume
 
 
 def rule(dimension: int, order: int, size: int | None = None) -> Rule:
@@ -139,8 +167,7 @@ class LogMarginal(eqx.Module):
             centres = self.centres.laws(constant(shared), block.groups)
         else:
             centres = self.centres[block.groups].astype(dtype_of(shared))
-        each = jax.vmap(self.rule.integral, in_axes=(None, None, 0, 0, 0))
-        return each(self.density, shared, block.rows, block.mask, centres)
+        return self.rule.integrals(self.density, shared, block, centres)
 
 
 class AllGroups(eqx.Module):

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax.groups.conditional import Conditional, Normal, inverse_root, second_order
-from ergodax.groups.layout import Block, Layout
+from ergodax.groups.layout import Layout
 
 OFFSETS = -3.0, -1.0, 1.0, 3.0  # of the latent, at which its prior's curvature is compared
 ALIKE = 1e-4  # relative, of curvatures that are the same but for rounding
@@ -104,10 +104,7 @@ def _information(density: Conditional, layout: Layout, shared: PyTree, normal: b
             slope, bend = jnp.zeros_like(law.mean), inverse.T @ inverse
         return bend, bend @ law.mean + slope, turn
 
-    def block(part: Block) -> tuple[Array, Array, Array]:
-        return jax.vmap(of)(part.rows, part.mask)
-
-    parts = [block(part) for part in layout.blocks]
+    parts = [block.over(of) for block in layout.blocks]
     joined = (jnp.concatenate(each)[layout.place] for each in zip(*parts, strict=True))
     return Information(*joined, place=place)
 

@@ -1,0 +1,97 @@
+"""The crossed effects of flights by NumPyro's NUTS, beside `infer`: answers and speed.
+
+NumPyro's model is the usual one: standardised effects, a plate for each kind and one for the rows.
+Both chains run at once, one on each of two devices of the processor.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.groups.models import KINDS, Flights, effects
+from benchmarks.report import Table
+
+CHAINS = 2
+
+
+class Answer(NamedTuple):
+    """Draws by name, leaves (chains, draws, ...), and what they took."""
+
+    draws: dict[str, np.ndarray]
+    seconds: float
+    gradients: float = 0.0  # of all chains
+
+
+def ours(flights: Flights, result: Any, seconds: float) -> Answer:
+    """The draws of `infer` by the names of NumPyro's model."""
+    found = result.samples.named()
+    draws = {name: found[name] for name in ("mean", "slope")}
+    draws |= {f"sd_{kind}": found[f"sd.{kind}"] for kind in KINDS}
+    for kind in KINDS[1:]:
+        draws[kind] = effects(found[kind], found[f"sd.{kind}"][..., None], flights.told(kind))
+    return Answer({name: np.asarray(x, np.float64) for name, x in draws.items()}, seconds)
+
+
+def by_nuts(flights: Flights, warmup: int, draws: int, seed: int = 0) -> Answer:
+    """NumPyro's NUTS from its own start, compilation and warm-up included in the seconds."""
+    import numpyro
+    from numpyro import distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    def model(index: dict[str, Any], x: Any, y: Any) -> None:
+        mean = numpyro.sample("mean", dist.Normal(0.0, 5.0))
+        slope = numpyro.sample("slope", dist.Normal(0.0, 2.0).expand([x.shape[1]]).to_event(1))
+        score = mean + x @ slope
+        for kind in KINDS:
+            sd = numpyro.sample(f"sd_{kind}", dist.HalfNormal(1.0))
+            with numpyro.plate(f"{kind}s", flights.size(kind)):
+                z = numpyro.sample(f"z_{kind}", dist.Normal(0.0, 1.0))
+            effect = numpyro.deterministic(kind, sd * z)
+            score += effect[index[kind]]
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("late", dist.Bernoulli(logits=score), obs=y)
+
+    index = {kind: jnp.asarray(codes, jnp.int32) for kind, codes in flights.index.items()}
+    x, y = jnp.asarray(flights.x, jnp.float32), jnp.asarray(flights.y, jnp.float32)
+    settings = {"num_chains": CHAINS, "chain_method": "parallel", "progress_bar": False}
+    began = time.perf_counter()
+    mcmc = MCMC(NUTS(model), num_warmup=warmup, num_samples=draws, **settings)
+    mcmc.warmup(jax.random.key(seed), index, x, y, extra_fields=("num_steps",), collect_warmup=True)
+    steps = float(np.sum(mcmc.get_extra_fields()["num_steps"]))
+    mcmc.run(mcmc.post_warmup_state.rng_key, index, x, y, extra_fields=("num_steps",))
+    found = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))
+    seconds = time.perf_counter() - began
+    steps += float(np.sum(mcmc.get_extra_fields()["num_steps"]))
+    kept = {name: np.asarray(x, np.float64) for name, x in found.items() if name[:2] != "z_"}
+    return Answer(kept, seconds, steps)
+
+
+def compared(mine: Answer, theirs: Answer) -> Table:
+    """How far apart means are, in sds, and sds, in percent; and effective draws a second."""
+    import ergodax as ex
+
+    columns = ("numbers", "means apart, sd", "sds apart, %", "ESS infer", "ESS NUTS")
+    table = Table("`infer` against NumPyro's NUTS", ("", *columns))
+    least = []
+    for name in mine.draws:
+        a, b = (answer.draws[name] for answer in (mine, theirs))
+        sd = b.std(axis=(0, 1))
+        off = np.max(np.abs(a.mean(axis=(0, 1)) - b.mean(axis=(0, 1))) / sd)
+        wide = np.max(np.abs(a.std(axis=(0, 1)) / sd - 1.0))
+        sizes = [float(np.min(np.asarray(ex.diagnostics.ess(x)))) for x in (a, b)]
+        least.append(sizes)
+        cells = f"{off:.3f}", f"{100.0 * wide:.1f}", *(f"{size:,.0f}" for size in sizes)
+        table.rows.append([name, str(sd.size), *cells])
+    took = mine.seconds, theirs.seconds
+    rates = [min(x) / seconds for x, seconds in zip(zip(*least, strict=True), took, strict=True)]
+    each = 1e3 * CHAINS * theirs.seconds / theirs.gradients
+    table.notes = [
+        f"seconds, compilation and warm-up included: {took[0]:.0f} and {took[1]:.0f}",
+        f"least effective draws a second: {rates[0]:.2f} and {rates[1]:.3f}, "
+        f"ratio {rates[0] / rates[1]:.0f}",
+        f"NUTS: {theirs.gradients:,.0f} gradients, {each:.2f} ms each of a chain",
+    ]
+    return table
