@@ -27,6 +27,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("cases", nargs="*", choices=[[], *CASES], help="by default all")
     parser.add_argument("--max-seconds", type=float, default=600.0, help="of each inference")
+    parser.add_argument("--accuracy", type=float, default=0.05, help="in posterior sds")
     parser.add_argument("--latents", action="store_true", help="draw the latents too")
     nuts = "draws of each of two chains of NumPyro's NUTS, after as many of warm-up; 0: none"
     parser.add_argument("--nuts", type=int, default=0, metavar="DRAWS", help=nuts)
@@ -40,9 +41,8 @@ def main(arguments: Sequence[str]) -> None:
         model = CASES[name][1]()
         began = time.perf_counter()
         key = jax.random.key(0)
-        result = ex.infer(
-            model.posterior, model.start, key=key, max_seconds=options.max_seconds, progress=False
-        )
+        given = {"accuracy": options.accuracy, "max_seconds": options.max_seconds}
+        result = ex.infer(model.posterior, model.start, key=key, progress=False, **given)
         seconds = time.perf_counter() - began
         if options.verbose:
             print(f"\n{result}\n")

@@ -35,8 +35,8 @@ def ours(flights: Flights, result: Any, seconds: float) -> Answer:
     return Answer({name: np.asarray(x, np.float64) for name, x in draws.items()}, seconds)
 
 
-def by_nuts(flights: Flights, warmup: int, draws: int, seed: int = 0) -> Answer:
-    """NumPyro's NUTS from its own start, compilation and warm-up included in the seconds."""
+def by_nuts(flights: Flights, draws: int) -> Answer:
+    """As many draws of each chain as of warm-up; the seconds include that and the compilation."""
     import numpyro
     from numpyro import distributions as dist
     from numpyro.infer import MCMC, NUTS
@@ -58,8 +58,8 @@ def by_nuts(flights: Flights, warmup: int, draws: int, seed: int = 0) -> Answer:
     x, y = jnp.asarray(flights.x, jnp.float32), jnp.asarray(flights.y, jnp.float32)
     settings = {"num_chains": CHAINS, "chain_method": "parallel", "progress_bar": False}
     began = time.perf_counter()
-    mcmc = MCMC(NUTS(model), num_warmup=warmup, num_samples=draws, **settings)
-    mcmc.warmup(jax.random.key(seed), index, x, y, extra_fields=("num_steps",), collect_warmup=True)
+    mcmc = MCMC(NUTS(model), num_warmup=draws, num_samples=draws, **settings)
+    mcmc.warmup(jax.random.key(0), index, x, y, extra_fields=("num_steps",), collect_warmup=True)
     steps = float(np.sum(mcmc.get_extra_fields()["num_steps"]))
     mcmc.run(mcmc.post_warmup_state.rng_key, index, x, y, extra_fields=("num_steps",))
     found = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))

@@ -37,6 +37,8 @@ MOST = 8  # modes that are looked at on all rows
 # Of the look for low places:
 SCALES = 1.0, 3.0  # log2 of posterior sds: of the places that are looked at, least and most
 PART, PARTS, SECONDS = 2048, 16, 0.5  # places at a time; how often at most, and how long
+SHARE = 0.25  # of the time, beyond which not even the first of them are looked at
+FEW = 20  # dimensions, beyond which none would lie where a narrow mode is felt
 TOGETHER = 64  # places whose potentials are computed at once
 RINGS, LOWEST = 3, 2  # by distance, and the places in each from which descents begin
 NEAREST = 3  # draws, to which a place is connected or not
@@ -125,9 +127,12 @@ def scout_low_places(
     A narrow mode draws descents from a small part of space only. There the potential rises less,
     over the square of the distance, than at other places as far from the centre. As many places
     are looked at as take half a second, after the first 2,048, and 32,768 at most: in ten
-    dimensions one in some thousands lies in such a part, in twenty none will.
+    dimensions one in some thousands lies in such a part, in twenty none will, so that there is no
+    look beyond; nor where the first alone would take a quarter of the time.
     """
     place, d = descents.target or target, coordinates.dimension
+    if d > FEW or PART * seconds_of_gradient(place, coordinates.centre) > SHARE * deadline.left():
+        return descents
     here, random = _potential(place, coordinates.centre), generator(key)
     until, looks, heights = np.inf, [], []
     while len(looks) < PARTS and time.perf_counter() < until and not deadline.over:
