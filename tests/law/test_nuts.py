@@ -33,8 +33,8 @@ class Funnel(AbstractTarget):
     [
         (0.7, 10, THREE_LEAPFROGS),
         (1.3, 2, THREE_LEAPFROGS),
-        (0.55, 10, 0.55),  # rougher than a normal law of 10 dimensions, whose step is 0.64
-        (0.7, 2, 0.7),  # likewise of 2, whose step is 0.95
+        (0.55, 10, 0.55),  # rougher than a normal law of 10 dimensions, whose step is 0.7
+        (0.7, 2, 0.7),  # likewise of 2, whose step is 1.04
         (0.43, 100, 0.43),
         (0.6, 31, 0.6),
     ],
