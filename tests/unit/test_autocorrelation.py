@@ -189,3 +189,15 @@ def test_the_error_of_an_sd_is_widened_as_that_of_the_mean_of_squares():
     found = estimators.widening(x, of_sd, "sd")
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert found.min() > 1.01, "skewed squares: the factor matters here"
+
+
+def test_the_error_of_an_sd_counts_no_more_draws_than_that_of_the_mean():
+    """Squares of a chain that remembers its place forget it sooner, as far as they tell."""
+    x = autocorrelated(np.random.default_rng(2), 4, 1_000, 3, 0.8)
+    squares = (x - x.mean(axis=(0, 1))) ** 2
+    of_sd = standard_error(x, "sd")
+    of_squares = 2.0 * x.std(axis=(0, 1)) * of_sd
+    fewer = estimators.widening(x, of_sd, "sd") / estimators.widening(squares, of_squares)
+    sizes = estimators.effective_size(squares) / estimators.effective_size(x)
+    np.testing.assert_allclose(fewer, np.sqrt(sizes), rtol=1e-12)
+    assert sizes.min() > 1.3

@@ -152,3 +152,14 @@ def test_a_look_that_compiles_takes_no_time_from_the_others(monkeypatch):
     found = descents_from(target, [jnp.full(3, -3.0)], 20)
     modes.scout_low_places(target, coordinates, found, key=KEY, deadline=Deadline.never())
     assert len(looks) > 1
+
+
+@pytest.mark.parametrize(("dimension", "seconds"), [(21, 1e9), (3, 1e-3), (3, 1e9)])
+def test_no_look_where_it_finds_nothing_or_takes_too_long(dimension, seconds):
+    """With groups and 117 parameters it took 16 of 125 s."""
+    target = ex.targets.gaussian(jnp.zeros(dimension), jnp.ones(dimension))
+    coordinates = Coordinates(jnp.zeros(dimension), jnp.eye(dimension))
+    found = descents_from(target, [jnp.ones(dimension)], 20)
+    deadline = Deadline.after(seconds)
+    more = modes.scout_low_places(target, coordinates, found, key=KEY, deadline=deadline)
+    assert (len(more.potentials) > len(found.potentials)) == (dimension == 3 and seconds > 1.0)

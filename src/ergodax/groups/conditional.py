@@ -14,7 +14,8 @@ from ergodax import tree
 NEAR = 0.03  # sds from the mode, where Newton's next step is the last
 MOST_STEPS = 30  # of Newton's method
 HARDER = 10.0  # the damping, after a step that led downwards
-UNROLLED = 6  # dimensions, up to which a Cholesky factor is written out
+UNROLLED = 2  # dimensions, up to which a Cholesky factor is written out; beyond, a program that has
+# several derivatives of it takes minutes to compile
 
 
 Mask = Bool[Array, " rows"] | Float[Array, " rows"]  # of padded rows: how often each counts

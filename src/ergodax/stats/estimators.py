@@ -77,6 +77,9 @@ def widening(
 ) -> Float[np.ndarray, " *d"]:
     """By how much a standard error is to grow so that 1.96 of it hold the truth in 95 of 100.
 
+    That of the sd grows first to that of no more effective draws than the mean has: where a chain
+    is slow to come to its tails, what their squares say of their own autocorrelation is too good.
+
     Skewed draws that miss their long tail have too small a mean and too small a standard error at
     once. To the first order in 1 / n, with skewness s and excess kurtosis k, bounds of z standard
     errors of the mean are right if these grow by
@@ -99,8 +102,13 @@ def widening(
     """
     if x.shape[1] < FEWEST:
         return np.ones(x.shape[2:])
+    fewer = 1.0
+    if method == "sd":
+        squares = (x - x.mean(axis=(0, 1))) ** 2
+        with np.errstate(invalid="ignore", divide="ignore"):  # a constant: NaN
+            fewer = np.sqrt(np.fmax(effective_size(squares) / effective_size(x), 1.0))
     of_shape = np.maximum(_second_order(x, method) * error**2, 0.0)
-    return 1.0 + of_shape + (Z95**2 + 1.0) / (4.0 * _degrees_of_freedom(x, method))
+    return fewer * (1.0 + of_shape + (Z95**2 + 1.0) / (4.0 * _degrees_of_freedom(x, method)))
 
 
 @_in_parts

@@ -33,7 +33,7 @@ LAST = 60  # with the step alone adapted
 WHOLE = 2.0  # times the warm-up, that it takes with the draws
 BLOCK = 10  # between two changes of the step
 FEW_DRAWS = 5  # a dimension, of all chains: fewer do not tell the coordinates
-NORMAL = 0.75  # times d^(-1/4): a step from which coordinates are good; 1.24 on a normal law
+NORMAL = 0.75  # times d^(-1/4): a step from which coordinates are good; 1.55 on a normal law
 ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
@@ -351,7 +351,7 @@ def turning_step(adapted: float, dimension: int) -> float:
     period, pi / step leapfrogs, rounded up to 1, 3, 7, ... The steps to which the usual acceptance
     of 0.8 leads, 0.5 to 0.9 in 10 to 30 dimensions, need seven; at 1.1 three do, and these accept
     0.45 to 0.7 and cost half as much for an effective draw of means and of squares. That the law is
-    about normal is read off the adapted step, which is 1.24 / d^(1/4) if it is, and less if some
+    about normal is read off the adapted step, which is 1.55 / d^(1/4) if it is, and less if some
     place is rougher.
 
     Args:
