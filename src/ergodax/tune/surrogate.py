@@ -34,6 +34,7 @@ from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the
 # coordinates stay as they are, and where they have settled it comes at once
 BLOCK = 20  # trajectories between changes of the step
+NO_TIME = "there was no time to tune it"
 POINTS = 64  # draws at which the rows are looked at
 LENGTH = 1.8  # of a trajectory, after which a normal law's draws and their squares are uncorrelated
 LONG = 0.25  # an outer step
@@ -167,7 +168,10 @@ def tune_surrogate(
         hardly a proposal would be accepted, where it is finite nowhere, or where the time is up.
     """
     deadline = deadline or Deadline.never()
-    hessian = whole_hessian(posterior, tree.freeze(mode))
+    hessian = None if deadline.over else whole_hessian(posterior, tree.freeze(mode))
+    if hessian is None or deadline.over:
+        log.decide("surrogate", "none", NO_TIME)
+        return None
     if not np.isfinite(hessian).all():
         return None
     coordinates = hessian_coordinates(mode, hessian)
@@ -186,7 +190,7 @@ def tune_surrogate(
                 return None
             draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round, deadline)
             if deadline.over:
-                log.decide("surrogate", "none", "there was no time to tune it")
+                log.decide("surrogate", "none", NO_TIME)
                 return None
             late = draws[:, draws.shape[1] // 3 :].reshape(-1, d)
             points, ends = late[rng.choice(len(late), POINTS, replace=False)], draws[:, -1]
