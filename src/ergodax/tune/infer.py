@@ -246,10 +246,10 @@ class _Inferring:
         self.programs = Programs(self.settings.num_chains, self.settings.accuracy)
         if self.posterior is not None:
             self.programs.guess(self.posterior, self.init, self.key_tune)
-        until, scouted = self.deadline.share(MODE), self.deadline.share(MODES)
+        until = self.deadline.share(MODE)
         with small_algebra():
             scouts = in_background(
-                lambda: scout(self.target, self.init, key=self.key_modes, deadline=scouted)
+                lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
             )
             start = find_start(self.target, self.init, self.log, self.key_start, until)
             self.start, self.modes = start, self._modes(start, scouts)
