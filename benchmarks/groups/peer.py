@@ -49,7 +49,7 @@ def by_nuts(flights: Flights, draws: int) -> Answer:
             sd = numpyro.sample(f"sd_{kind}", dist.HalfNormal(1.0))
             with numpyro.plate(f"{kind}s", flights.size(kind)):
                 z = numpyro.sample(f"z_{kind}", dist.Normal(0.0, 1.0))
-            effect = numpyro.deterministic(kind, sd * z)
+            effect: Any = numpyro.deterministic(kind, sd * z)
             score += effect[index[kind]]
         with numpyro.plate("rows", len(y)):
             numpyro.sample("late", dist.Bernoulli(logits=score), obs=y)
@@ -61,7 +61,8 @@ def by_nuts(flights: Flights, draws: int) -> Answer:
     mcmc = MCMC(NUTS(model), num_warmup=draws, num_samples=draws, **settings)
     mcmc.warmup(jax.random.key(0), index, x, y, extra_fields=("num_steps",), collect_warmup=True)
     steps = float(np.sum(mcmc.get_extra_fields()["num_steps"]))
-    mcmc.run(mcmc.post_warmup_state.rng_key, index, x, y, extra_fields=("num_steps",))
+    warm: Any = mcmc.post_warmup_state
+    mcmc.run(warm.rng_key, index, x, y, extra_fields=("num_steps",))
     found = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))
     seconds = time.perf_counter() - began
     steps += float(np.sum(mcmc.get_extra_fields()["num_steps"]))
