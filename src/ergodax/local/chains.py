@@ -173,7 +173,7 @@ def settled_chains(law: LocalLaw, key: PRNGKeyArray, num_chains: int, deadline: 
     chains = Chains(law, key, num_chains, deadline, first)
     chains.find_step()
     chains.settle()
-    if num_chains > 1:
+    if num_chains > 1 and chains.positions is not None:  # None where the time was up before
         cold, before = np.arange(num_chains) % 2 == 0, chains.positions
         chains.run(2 * BLOCK, law.at_temperature(HOT * law.temperature))
 
