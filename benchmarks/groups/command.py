@@ -33,6 +33,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nuts", type=int, default=0, metavar="DRAWS", help=nuts)
     parser.add_argument("--verbose", action="store_true", help="print tables and decisions")
     options = parser.parse_args(arguments)
+    if options.nuts and not set(options.cases) & set(MONTHS):
+        parser.error(f"--nuts has a model for {' and '.join(MONTHS)} alone; name one of them.")
     if options.nuts:
         import numpyro
 

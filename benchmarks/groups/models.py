@@ -221,12 +221,16 @@ class Flights:
         return int(self.index[kind].max()) + 1
 
     def told(self, kind: str) -> np.ndarray:
-        """Half of what the rows can say of each effect: its precision."""
+        """Precisions J of each effect: half of what its rows can say of it."""
         return 0.12 * np.bincount(self.index[kind])
 
 
 def effects(z: Any, sd: Any, told: Any) -> Any:
-    """Effects whose coordinates z are neither centred nor standardised, but between by the rows."""
+    """Effects z sd / c of the law N(0, sd^2), where z ~ N(0, c^2) and c^2 = 1 + sd^2 J.
+
+    With J = 0 they are standardised; where the rows say much, J >> 1 / sd^2, z is centred up to its
+    scale.
+    """
     return z * sd / jnp.sqrt(1.0 + sd**2 * told)
 
 

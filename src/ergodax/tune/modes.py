@@ -24,7 +24,7 @@ SPREADS = 1.0, 4.0, 16.0, 64.0  # of the scouts around init, in the position's o
 PAIRS = 2  # of opposite scouts, at each spread
 ITERATIONS = 100, 30, 10  # of a scout: the most for which there is time
 GRADIENTS = 2.5  # in an iteration
-HALF = 0.5  # of the time until they are cut, in which all scouts shall be done
+SCOUTING = 0.5  # of the time until they are cut, in which all scouts shall be done
 FURTHER = 500  # of a descent that would tell of another mode, and has not come to its end
 FAR = 6.0  # posterior sds at which a mode is another one
 BARRIER = 2.0  # in potential, between two modes, below which chains soon go from one to the other
@@ -111,7 +111,7 @@ def scout(
     steps = np.asarray(SPREADS)[:, None, None, None] * np.concatenate([steps, -steps], axis=2)
     starts = starts_at(init, steps.reshape(-1, size))
     gradients = len(starts) * GRADIENTS * seconds_of_gradient(target, init)
-    fit = [count for count in ITERATIONS if count * gradients < HALF * deadline.left()]
+    fit = [count for count in ITERATIONS if count * gradients < SCOUTING * deadline.left()]
     return descents_from(target, starts, fit[0] if fit else ITERATIONS[-1], deadline)
 
 
