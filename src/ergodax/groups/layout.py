@@ -127,7 +127,7 @@ def similar(counts: Int[np.ndarray, " groups"], saved: int = SAVED) -> list[Int[
     """Groups sorted by size and cut into at most five blocks, so that little padding is needed.
 
     Example:
-        >>> [block.tolist() for block in similar(np.array([1, 50, 2, 1, 1]), saved=1)]
+        >>> [block.tolist() for block in similar(np.array([1, 50, 2, 1, 1]), saved=10)]
         [[0, 3, 4, 2], [1]]
     """
     order = np.argsort(counts, kind="stable").astype(np.int32)
