@@ -6,12 +6,14 @@
 with Hermite nodes t_j of weights w_j, and the root L of the inverse curvature at the mode of f.
 Modes and roots are constants to differentiation: what is differentiated is the integral of exp(f)
 at fixed nodes, whose derivatives of all orders have the accuracy of the rule. At one node that
-would be the gradient at the mode, which is wrong. So one node is taken only where f is quadratic in
-b, and then not by its mode but by
+would be the gradient at the mode, which is wrong. Where f is quadratic in b, no rule is needed: the latent's law
+given the rows is normal, of mean m and root L, and
 
-    log p(y_g | phi) = f(c) + f'(c)^T P^-1 f'(c) / 2 - log |P| / 2 + (d / 2) log 2 pi,  P = - f'',
+    log p(y_g | phi) = sum_j f(m + L z_j) / (d + 1) + log |L| + (d / 2) log 2 pi e,
 
-which is exact at any c, derivatives included; c is the mode, where no digits are lost.
+the mean of f, which the corners z_j of a regular simplex have exactly, and the law's entropy. Of all
+normal laws this one makes the right side largest, so that its derivative is that of f alone, at the
+same nodes.
 
 Reference:
     Pinheiro and Bates, Approximations to the log-likelihood function in the nonlinear mixed-effects
@@ -21,11 +23,13 @@ Reference:
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -36,8 +40,6 @@ from ergodax.groups.conditional import (
     Normal,
     constant,
     inverse_root,
-    quadratic_law,
-    second_order,
 )
 from ergodax.groups.layout import Block, Layout
 from ergodax.groups.whitened import Whitened, dtype_of
@@ -71,23 +73,33 @@ class Rule(eqx.Module):
         """
         if self.nodes is None or self.log_weights is None:
             assert not isinstance(centres, Normal)
-            return block.over(functools.partial(_closed_form, density, shared), centres)
+            return _closed_form(shared, density, block, centres)
         laws = centres
         if not isinstance(laws, Normal):
             laws = block.over(functools.partial(density.mode, shared), laws)
         laws = jax.lax.stop_gradient(laws)
         nodes, log_weights = (x.astype(laws.mean.dtype) for x in (self.nodes, self.log_weights))
-        b = jax.vmap(lambda z: jax.vmap(lambda law: law.at(z))(laws))(nodes)
-        log = jax.vmap(jax.vmap(functools.partial(density.prior, shared)))(b)
-        log += _log_likelihoods(density, shared, block, b)
+        log = _at_nodes(density, shared, block, laws, nodes)
         scale = jax.vmap(lambda law: law.log_root)(laws)
         return scale + logsumexp(log_weights[:, None] + log, axis=0)
 
 
-def _log_likelihoods(
-    density: Conditional, shared: PyTree, block: Block, b: Float[Array, "nodes m d"]
+def _at_nodes(
+    density: Conditional,
+    shared: PyTree,
+    block: Block,
+    laws: Normal,
+    nodes: Float[Array, "nodes d"],
 ) -> Float[Array, "nodes m"]:
-    """Of the rows of each group, at each node.
+    """f of each group at the nodes of its law."""
+    b = jax.vmap(lambda z: jax.vmap(lambda law: law.at(z))(laws))(nodes)
+    return jax.vmap(functools.partial(_of_groups, density, shared, block))(b)
+
+
+def _of_groups(
+    density: Conditional, shared: PyTree, block: Block, b: Float[Array, "m d"]
+) -> Float[Array, " m"]:
+    """f of each group.
 
     The loop over groups is the inner one. Their rows are few, and loops over these, or over nodes,
     would be too short for a processor to do several at once.
@@ -96,29 +108,57 @@ def _log_likelihoods(
     def one(b: Array, row: PyTree) -> Array:
         return density.log_likelihood(shared, density.latent_of(b), row).astype(b.dtype)
 
-    of_rows = jax.vmap(jax.vmap(one), in_axes=(None, 0))
-    each = jax.vmap(of_rows, in_axes=(0, None))(b, block.rows)
-    mask = block.mask[None]
-    return jnp.sum(jnp.where(mask.astype(bool), mask.astype(b.dtype) * each, 0.0), axis=1)
+    each = jax.vmap(jax.vmap(one), in_axes=(None, 0))(b, block.rows)
+    counted = jnp.where(block.mask.astype(bool), block.mask.astype(b.dtype) * each, 0.0)
+    return jax.vmap(functools.partial(density.prior, shared))(b) + jnp.sum(counted, axis=0)
 
 
+@eqx.filter_custom_jvp
 def _closed_form(
-    density: Conditional, shared: PyTree, rows: PyTree, mask: Mask, centre: Float[Array, " d"]
-) -> Float[Array, ""]:
-    """log p(rows | shared) of a group whose joint density is quadratic in the latent."""
-    there = constant(shared)
-    near = quadratic_law(lambda b: density(there, b, rows, mask), centre).mean
-    f = lambda b: density(shared, b, rows, mask)  # noqa: E731
-    value, slope, bend = second_order(f, jax.lax.stop_gradient(near))
-    root = inverse_root(bend)
-    half = root.T @ slope
-    volume = jnp.sum(jnp.log(jnp.diagonal(root)))
-    volume += 0.5 * len(centre) * math.log(2.0 * math.pi)
-    # At the mode it is 0, and needed for its derivatives. Where rounding moves the mode by
-    # more than an sd, as for a variance of 1e-14, it must not make up for what f loses.
-    square = jnp.sum(half * half)
-    excess = jax.lax.stop_gradient(jnp.maximum(square - 1.0, 0.0))
-    return value + 0.5 * (square - excess) + volume
+    shared: PyTree, density: Conditional, block: Block, centres: Float[Array, "m d"]
+) -> Float[Array, " m"]:
+    """log p(rows | shared) of groups whose joint density is quadratic in the latent."""
+    return _mean_and_entropy(shared, density, block, _normal_laws(shared, density, block, centres))
+
+
+@_closed_form.def_jvp
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    """The law is a constant to the first derivative, and none to the second."""
+    shared, density, block, centres = primals
+    laws = _normal_laws(shared, density, block, centres)
+    of = lambda shared: _mean_and_entropy(shared, density, block, laws)  # noqa: E731
+    return eqx.filter_jvp(of, (shared,), tangents[:1])
+
+
+def _mean_and_entropy(
+    shared: PyTree, density: Conditional, block: Block, laws: Normal
+) -> Float[Array, " m"]:
+    """The mean of f under normal laws and their entropies."""
+    d = laws.mean.shape[1]
+    nodes = math.sqrt(d + 1) * scipy.linalg.helmert(d + 1).T  # of mean 0 and covariance I
+    log = _at_nodes(density, shared, block, laws, jnp.asarray(nodes, laws.mean.dtype))
+    scale = jax.vmap(lambda law: law.log_root)(laws)
+    return jnp.mean(log, axis=0) + scale + 0.5 * d * (1.0 + math.log(2.0 * math.pi))
+
+
+def _normal_laws(
+    shared: PyTree, density: Conditional, block: Block, centres: Float[Array, "m d"]
+) -> Normal:
+    """Of latents given their rows, by f's derivatives where they are quadratic in the latent."""
+
+    def slope(shared: PyTree, b: Array) -> Array:
+        return jax.grad(lambda b: jnp.sum(_of_groups(density, shared, block, b)))(b)
+
+    def bend(e: Array) -> Array:
+        along = jnp.broadcast_to(e, centres.shape)
+        return -jax.jvp(lambda b: slope(shared, b), (centres,), (along,))[1]
+
+    unit = jnp.eye(centres.shape[1], dtype=centres.dtype)
+    roots = jax.vmap(inverse_root, in_axes=1)(jax.vmap(bend)(unit))
+    step = jax.vmap(lambda root, slope: root @ (root.T @ slope))
+    # Twice: from afar the first step is as wrong as rounding makes the slope there.
+    near = jax.lax.stop_gradient(centres + step(roots, slope(shared, centres)))
+    return Normal(near + step(roots, slope(shared, near)), roots)
 
 
 def rule(dimension: int, order: int, size: int | None = None) -> Rule:
