@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import multivariate_normal, norm
 
 import ergodax as ex
 from ergodax.groups.layout import Layout, similar
-from ergodax.groups.quadrature import CLOSED_FORM, rule
+from ergodax.groups.quadrature import mean_and_entropy, normal_laws, rule
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -81,6 +82,11 @@ def test_quadrature_has_the_error_of_its_rule(kind, nodes, error):
     np.testing.assert_allclose(value - exact, error, rtol=0.02, atol=2e-10)
 
 
+def at_one_node(marginal, dimension):
+    where = lambda m: m.log_likelihood.rule
+    return eqx.tree_at(where, marginal, rule(dimension, 1), is_leaf=lambda x: x is where(marginal))
+
+
 @pytest.mark.parametrize("kind", ["logistic", "poisson"])
 def test_derivatives_are_those_of_the_integral(kind):
     posterior, shared, exact, slope, laplace = one_group(kind)
@@ -92,10 +98,7 @@ def test_derivatives_are_those_of_the_integral(kind):
     # One node, which a user can't ask for here, has Laplace's value, and the gradient at the mode.
     with pytest.raises(ValueError, match="not quadratic"):
         posterior.marginal(shared, nodes=1)
-    one = eqx.tree_at(
-        lambda m: m.log_likelihood.rule, fine, rule(1, 1), is_leaf=lambda x: x is CLOSED_FORM
-    )
-    value, found = value_and_gradient(one, shared)
+    value, found = value_and_gradient(at_one_node(fine, 1), shared)
     np.testing.assert_allclose(value, laplace, atol=1e-4)
     assert max(abs(found[name] - slope[name]) for name in slope) > 0.01
     if kind == "logistic":
@@ -216,18 +219,21 @@ def test_a_normal_hierarchy_is_integrated_out_in_closed_form(vector):
     found = gradients(marginal, frozen, every)
     np.testing.assert_allclose(found["mu"], scores["mu"], atol=1e-9)
     np.testing.assert_allclose(found["noise"].value, scores["noise"] * there["noise"], atol=1e-9)
-    # Hessians too, which the one node of a rule with constant nodes would miss.
-    ours = jax.hessian(lambda m: jnp.sum(marginal.log_likelihoods({**frozen, "mu": m}, every)))
-    right = jax.hessian(lambda m: jnp.sum(exact_log_marginals(vector, {**there, "mu": m}, data)))
-    bends = (jax.jit(hessian)(there["mu"]) for hessian in (ours, right))
-    np.testing.assert_allclose(*bends, rtol=1e-9, atol=1e-9)
-    plug_in = eqx.tree_at(
-        lambda m: m.log_likelihood.rule,
-        marginal,
-        rule(2 if vector else 1, 1),
-        is_leaf=lambda x: x is marginal.log_likelihood.rule,
+    # Hessians too, of variances as well: there the law at whose nodes f is taken moves.
+    free, back = ravel_pytree(there)
+    block, density = posterior.layout.blocks[0], posterior.density
+    laws = normal_laws(there, density, block, jnp.zeros((len(block.groups), density.dimension)))
+    ours, right, still = (
+        jax.jit(jax.hessian(lambda x, of=of: jnp.sum(of(back(x)))))(free)
+        for of in (
+            lambda s: marginal.log_likelihood(s, block.groups),
+            lambda s: exact_log_marginals(vector, s, data)[block.groups],
+            lambda s: mean_and_entropy(s, density, block, laws),
+        )
     )
-    wrong = gradients(plug_in, frozen, every)
+    np.testing.assert_allclose(ours, right, rtol=1e-9, atol=1e-9)
+    assert np.abs(still - right).max() > 0.1
+    wrong = gradients(at_one_node(marginal, 2 if vector else 1), frozen, every)
     assert np.abs(wrong["noise"].value - scores["noise"] * there["noise"]).max() > 0.1
 
 

@@ -14,8 +14,8 @@ from ergodax import tree
 NEAR = 0.03  # sds from the mode, where Newton's next step is the last
 MOST_STEPS = 30  # of Newton's method
 HARDER = 10.0  # the damping, after a step that led downwards
-# Dimensions, up to which a Cholesky factor is written out: 12,000 of 5 x 5 take 1 ms, and 8 by LAPACK.
-# In 8 dimensions neither is faster, and LAPACK compiles in a tenth of the time.
+# Dimensions, up to which a Cholesky factor is written out: 12,000 of 5 x 5 take 1 ms, and 8 by
+# LAPACK. In 8 dimensions neither is faster, and LAPACK compiles in a tenth of the time.
 UNROLLED = 6
 
 

@@ -6,14 +6,14 @@
 with Hermite nodes t_j of weights w_j, and the root L of the inverse curvature at the mode of f.
 Modes and roots are constants to differentiation: what is differentiated is the integral of exp(f)
 at fixed nodes, whose derivatives of all orders have the accuracy of the rule. At one node that
-would be the gradient at the mode, which is wrong. Where f is quadratic in b, no rule is needed: the latent's law
-given the rows is normal, of mean m and root L, and
+would be the gradient at the mode, which is wrong. Where f is quadratic in b, no rule is needed:
+the latent's law given the rows is normal, of mean m and root L, and
 
     log p(y_g | phi) = sum_j f(m + L z_j) / (d + 1) + log |L| + (d / 2) log 2 pi e,
 
-the mean of f, which the corners z_j of a regular simplex have exactly, and the law's entropy. Of all
-normal laws this one makes the right side largest, so that its derivative is that of f alone, at the
-same nodes.
+the mean of f, which the corners z_j of a regular simplex have exactly, and the law's entropy. Of
+all normal laws this one makes the right side largest, so that its derivative is that of f alone, at
+the same nodes.
 
 Reference:
     Pinheiro and Bates, Approximations to the log-likelihood function in the nonlinear mixed-effects
@@ -36,7 +36,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from ergodax.checks import instance
 from ergodax.groups.conditional import (
     Conditional,
-    Mask,
     Normal,
     constant,
     inverse_root,
@@ -118,19 +117,19 @@ def _closed_form(
     shared: PyTree, density: Conditional, block: Block, centres: Float[Array, "m d"]
 ) -> Float[Array, " m"]:
     """log p(rows | shared) of groups whose joint density is quadratic in the latent."""
-    return _mean_and_entropy(shared, density, block, _normal_laws(shared, density, block, centres))
+    return mean_and_entropy(shared, density, block, normal_laws(shared, density, block, centres))
 
 
 @_closed_form.def_jvp
 def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     """The law is a constant to the first derivative, and none to the second."""
     shared, density, block, centres = primals
-    laws = _normal_laws(shared, density, block, centres)
-    of = lambda shared: _mean_and_entropy(shared, density, block, laws)  # noqa: E731
+    laws = normal_laws(shared, density, block, centres)
+    of = lambda shared: mean_and_entropy(shared, density, block, laws)  # noqa: E731
     return eqx.filter_jvp(of, (shared,), tangents[:1])
 
 
-def _mean_and_entropy(
+def mean_and_entropy(
     shared: PyTree, density: Conditional, block: Block, laws: Normal
 ) -> Float[Array, " m"]:
     """The mean of f under normal laws and their entropies."""
@@ -141,24 +140,24 @@ def _mean_and_entropy(
     return jnp.mean(log, axis=0) + scale + 0.5 * d * (1.0 + math.log(2.0 * math.pi))
 
 
-def _normal_laws(
+def normal_laws(
     shared: PyTree, density: Conditional, block: Block, centres: Float[Array, "m d"]
 ) -> Normal:
     """Of latents given their rows, by f's derivatives where they are quadratic in the latent."""
 
-    def slope(shared: PyTree, b: Array) -> Array:
+    def slope(b: Array) -> Array:
         return jax.grad(lambda b: jnp.sum(_of_groups(density, shared, block, b)))(b)
 
     def bend(e: Array) -> Array:
         along = jnp.broadcast_to(e, centres.shape)
-        return -jax.jvp(lambda b: slope(shared, b), (centres,), (along,))[1]
+        return -jax.jvp(slope, (centres,), (along,))[1]
 
     unit = jnp.eye(centres.shape[1], dtype=centres.dtype)
     roots = jax.vmap(inverse_root, in_axes=1)(jax.vmap(bend)(unit))
     step = jax.vmap(lambda root, slope: root @ (root.T @ slope))
     # Twice: from afar the first step is as wrong as rounding makes the slope there.
-    near = jax.lax.stop_gradient(centres + step(roots, slope(shared, centres)))
-    return Normal(near + step(roots, slope(shared, near)), roots)
+    near = jax.lax.stop_gradient(centres + step(roots, slope(centres)))
+    return Normal(near + step(roots, slope(near)), roots)
 
 
 def rule(dimension: int, order: int, size: int | None = None) -> Rule:
