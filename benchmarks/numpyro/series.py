@@ -33,7 +33,7 @@ def autoregression(y):
         new = sample("y", normal(mean, noise))
         return (new, carry[0]), None
 
-    with numpyro.handlers.condition(data={"y": y[2:]}):
+    with numpyro.handlers.condition(data={"y": jnp.asarray(y[2:])}):
         scan(step, (y[1], y[0]), jnp.arange(len(y) - 2))
 
 

@@ -47,6 +47,19 @@ def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
     return any(v in touched for v in closed.jaxpr.outvars if not hasattr(v, "val"))
 
 
+def uses(function: Callable[[PyTree], Any], at: PyTree, operation: str) -> bool:
+    """Whether a primitive of JAX, whose name begins so, is anywhere in a function of one tree."""
+
+    def within(jaxpr: Jaxpr) -> bool:
+        return any(
+            equation.primitive.name.startswith(operation)
+            or any(within(inner) for inner in jaxprs_in_params(equation.params))
+            for equation in jaxpr.eqns
+        )
+
+    return within(jax.make_jaxpr(function)(at).jaxpr)
+
+
 def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:
     """Whether each entry of function(at) depends on the same entry of `at` alone.
 

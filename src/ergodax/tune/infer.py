@@ -23,6 +23,7 @@ from ergodax.target.base import AbstractTarget
 from ergodax.target.constrained import unconstrained
 from ergodax.target.counted import counted
 from ergodax.target.posterior import Posterior
+from ergodax.target.reverse import ReverseTarget, forward_too
 from ergodax.tune.background import Programs, double_precision, in_background, small_algebra
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned
@@ -41,6 +42,7 @@ from ergodax.tune.surrogate import tune_surrogate
 from ergodax.tune.whitening import as_sampled
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
+NO_FORWARD_MODE = "a function of the model has no forward mode (jax.custom_vjp): no batches of rows"
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
@@ -132,6 +134,9 @@ def infer(
         check_start(target, init)
         target, decided = _distinct(target)
         target, init = unconstrained(target, init)
+        target = forward_too(target, init)
+        if isinstance(target, ReverseTarget):
+            decided = (*decided, ("derivatives", "in reverse mode", NO_FORWARD_MODE))
         stack.enter_context(full_precision())
         # What is kept on disk goes on to the same bits, so no clock may choose.
         quicker = None if checkpoint else quicker_host(target, init, num_chains)

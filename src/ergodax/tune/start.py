@@ -34,6 +34,8 @@ CHUNK = 1024  # examples at a time, whose Hessians are summed
 ASIDE = 0.1  # in the position's own units
 FALL = 0.1  # in potential, from a place that is no mode
 SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
+NARROWER = 20.0  # in the log of the volume, than around the start: from there on it may be too
+ON_THE_WAY = 0, 4, 8, 16, 32  # iterations of the search, after which its places have more mass
 COARSEST = 0.1  # the rounding of a component, in its sds
 # Of the look around the mode:
 PLACES = 16
@@ -95,9 +97,16 @@ def find_start(
         looked = (_look_around(target, start, key_look) for start in candidates)
         plain = Start(init, plain_coordinates(init), True, False)
         begin = next((start for start in looked if start.typical), plain)
-        if begin.place is place and _is_spike(target, begin, init, key_scale):
-            begin = _look_around(target, plain, key_look)
-    _tell(log, mode, begin, begin.place is place)
+        found = "the mode" if mode.converged else "where the search for the mode stopped"
+        if begin.place is not place:
+            found, least = "init", -np.inf
+        else:
+            least = _least_mass(target, begin, init, key_scale)
+        other = _on_the_way(target, init, least, key_scale, deadline)
+        other = other and _look_around(target, other, key_look)
+        if other and other.typical:
+            found, begin = "on the way to the mode, which has no mass", other
+    _tell(log, mode, begin, found)
     return begin._replace(mode=place)
 
 
@@ -111,35 +120,56 @@ def _candidates(
     yield Start(init, plain_coordinates(init), True, False)
 
 
-def _is_spike(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKeyArray) -> bool:
-    """Whether the mode, though higher, has less mass than what is around `init`.
+def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKeyArray) -> float:
+    """The log mass of a place beside which the mode has none; infinite where it surely has some.
 
     Where a variance vanishes the density may have no bound: it is as high as the search has come
-    deep, in a volume that is smaller still, where no draw comes. Such scales are told by it.
+    deep, in a volume that is smaller still, where no draw comes. A mode of which this may be so is
+    told by scales that hardly go together, or by a volume far below that around `init`.
     """
     scales = start.coordinates.scales
-    if start.coordinates.basis.ndim == 1 or scales.min() > SPIKE * scales.max():
-        return False
-    there = curvature_coordinates(target, init, key=key)
-    masses = []
-    for place, coordinates in ((start.place, start.coordinates), (init, there)):
+    if start.coordinates.basis.ndim == 1:
+        return np.inf
+    torn = scales.min() <= SPIKE * scales.max()
+    volume = start.coordinates.log_volume
+    around = curvature_coordinates(target, init, key=key).log_volume
+    if not torn and not around - volume > NARROWER:
+        return np.inf
+    mass = volume - float(potential_and_gradient(target, tree.freeze(start.place))[0])
+    return mass + (0.0 if torn else NARROWER)
+
+
+def _on_the_way(
+    target: AbstractTarget, init: PyTree, least: float, key: PRNGKeyArray, deadline: Deadline
+) -> Start | None:
+    """The place with the most mass on the way from `init` to the mode, if it has so much.
+
+    The first steps of a search fit the model to the data; only later ones fall into a spike.
+    """
+    if least == np.inf or tree.size(tree.freeze(init)) > LARGEST_DENSE:
+        return None
+    found = None
+    for count in ON_THE_WAY:
+        place = init
+        if count:
+            way = descent(target, tree.freeze(init), count, deadline=deadline)
+            place = unflattened(init, way.position)
+        coordinates = curvature_coordinates(target, place, key=key)
         potential, _ = potential_and_gradient(target, tree.freeze(place))
-        volume = np.linalg.slogdet(np.asarray(coordinates.basis, np.float64))[1]
-        masses.append(volume - float(potential))
-    return bool(masses[0] < masses[1])
+        mass = coordinates.log_volume - float(potential)
+        if mass > least:
+            least, found = mass, Start(place, coordinates, True, False)
+    return found
 
 
-def _tell(log: DecisionLog, mode: Minimum, start: Start, at_mode: bool) -> None:
+def _tell(log: DecisionLog, mode: Minimum, start: Start, found: str) -> None:
     """The decisions, and a fault where the dtype is too coarse."""
-    found = "the mode" if mode.converged else "where the search for the mode stopped"
     around = "typical draws lie around it" if start.typical else "typical draws lie elsewhere"
     if not start.smooth:
         around += "; the density stops at an edge near it"
     if start.typical and start.virial > FEW_ROWS:
         around += "; a few rows decide, as it seems"
-    log.decide(
-        "start", found if at_mode else "init", f"{mode.evaluations} gradients of all rows; {around}"
-    )
+    log.decide("start", found, f"{mode.evaluations} gradients of all rows; {around}")
     coordinates, sizes = start.coordinates, start.coordinates.scales
     scales = f"scales {sizes.min():.2g} to {sizes.max():.2g}"
     log.decide("coordinates", _kind(coordinates), scales)

@@ -89,6 +89,11 @@ class Coordinates(eqx.Module):
             return np.linalg.norm(basis, axis=1)
         return np.abs(basis) * (1.0 if self.low_rank is None else self.low_rank.row_norms())
 
+    @property
+    def log_volume(self) -> float:
+        """log |det L|, of a matrix."""
+        return float(np.linalg.slogdet(np.asarray(self.basis, np.float64))[1])
+
     def position(self, u: Float[Array, " d"]) -> PyTree:
         """The position at u, as the user wrote it."""
         flat, unravel = tree.ravel(tree.freeze(self.centre, "centre"))
