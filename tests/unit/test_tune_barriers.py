@@ -64,9 +64,9 @@ def slope(p):
 
 
 def test_a_search_that_ended_on_its_way_down_a_valley_is_none(monkeypatch):
-    ends = jnp.array([[0.0, 0.0], [3.5, 3.5], [-4.0, -4.0]])
+    ends = jnp.array([[0.0, 0.0], [2.5, 2.5], [-2.8, -2.8]])
     descents = Descents(ends, jax.vmap(slope)(ends), jnp.ones(3, bool))  # as if they had an end
-    coordinates = Coordinates(jnp.zeros(2), jnp.array([0.5, 0.5]))
+    coordinates = Coordinates(jnp.zeros(2), jnp.array([0.3, 0.3]))
     assert other_modes(ex.Target(slope), coordinates, descents) == []
     without(monkeypatch, "_parted", no_barrier_rule)
     assert len(other_modes(ex.Target(slope), coordinates, descents)) == 2

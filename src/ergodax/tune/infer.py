@@ -37,7 +37,7 @@ from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_lo
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
-from ergodax.tune.start import FEW_ROWS, Start, check_start, find_start
+from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
 from ergodax.tune.whitening import as_sampled
 
@@ -46,7 +46,6 @@ NO_FORWARD_MODE = "a function of the model has no forward mode (jax.custom_vjp):
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
-NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 SEARCHES = 8  # for modes, after a first that found several; each if the one before found more
 

@@ -230,8 +230,8 @@ def unvisited(
         mode = unflattened(coordinates.centre, last.position)
         u = np.asarray(coordinates.of(mode), np.float64)
         excess = last.potential - _log_volume(target, coordinates, u) - lowest
-        distance = np.linalg.norm(draws - u, axis=1).min()
-        if distance * np.exp(min(-excess, 100.0)) > NEGLIGIBLE and not come_to(target, u):
+        nearest = draws[np.argmin(np.linalg.norm(draws - u, axis=1))]
+        if _matters(u - nearest, excess) and not come_to(target, u):
             return mode
     return None
 
@@ -325,11 +325,16 @@ def _distinct(
         if not apart(u, value):
             continue
         weight = value - _log_volume(target, coordinates, u)
-        if weight < min(weights) + WORSE and not _is_rough(target, coordinates, u):
+        if _matters(u, weight - min(weights)) and not _is_rough(target, coordinates, u):
             found.append((u, value))
             weights.append(weight)
     kept = zip(found[1:], weights[1:], strict=True)  # beside the lowest, others may have no weight
-    return [u for (u, _), weight in kept if weight < min(weights) + WORSE]
+    return [u for (u, _), weight in kept if _matters(u, weight - min(weights))]
+
+
+def _matters(u: Float[np.ndarray, " d"], excess: float) -> bool:
+    """Whether a mode so far away, exp(-excess) as heavy, moves a mean by what can be told."""
+    return bool(np.linalg.norm(u) * np.exp(-max(excess, -100.0)) > NEGLIGIBLE)
 
 
 def _log_volume(

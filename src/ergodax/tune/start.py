@@ -37,6 +37,7 @@ SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
 NARROWER = 20.0  # in the log of the volume, than around the start: from there on it may be too
 ON_THE_WAY = 0, 4, 8, 16, 32  # iterations of the search, after which its places have more mass
 COARSEST = 0.1  # the rounding of a component, in its sds
+NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 # Of the look around the mode:
 PLACES = 16
 NUDGE = 1e-3  # of a draw
@@ -90,7 +91,9 @@ def find_start(
     """
     key_mode, key_scale, key_look = split_key(key, 3)
     with log.timing("mode"):
-        mode = _mode(target, tree.freeze(init, "init"), key_mode, deadline)
+        frozen = tree.freeze(init, "init")
+        way = [flattened(frozen)]
+        mode = _mode(target, frozen, key_mode, deadline, way)
     with log.timing("scale"):
         place = unflattened(init, mode.position)
         candidates = _candidates(target, init, place, key_scale)
@@ -98,13 +101,13 @@ def find_start(
         plain = Start(init, plain_coordinates(init), True, False)
         begin = next((start for start in looked if start.typical), plain)
         found = "the mode" if mode.converged else "where the search for the mode stopped"
-        if begin.place is not place:
-            found, least = "init", -np.inf
-        else:
-            least = _least_mass(target, begin, init, key_scale)
-        other = _on_the_way(target, init, least, key_scale, deadline)
+        found, least = ("init", -np.inf) if begin.place is init else (found, np.inf)
+        noisy = begin.noise > NOISE  # the curvature tells nothing
+        if begin.place is place:
+            least = -np.inf if noisy else _least_mass(target, begin, init, key_scale)
+        other = _on_the_way(target, init, way, least, key_scale)
         other = other and _look_around(target, other, key_look)
-        if other and other.typical:
+        if other and other.typical and not (noisy and other.noise > NOISE):
             found, begin = "on the way to the mode, which has no mass", other
     _tell(log, mode, begin, found)
     return begin._replace(mode=place)
@@ -140,7 +143,11 @@ def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKey
 
 
 def _on_the_way(
-    target: AbstractTarget, init: PyTree, least: float, key: PRNGKeyArray, deadline: Deadline
+    target: AbstractTarget,
+    init: PyTree,
+    way: list[Float[np.ndarray, " d"]],
+    least: float,
+    key: PRNGKeyArray,
 ) -> Start | None:
     """The place with the most mass on the way from `init` to the mode, if it has so much.
 
@@ -149,11 +156,8 @@ def _on_the_way(
     if least == np.inf or tree.size(tree.freeze(init)) > LARGEST_DENSE:
         return None
     found = None
-    for count in ON_THE_WAY:
-        place = init
-        if count:
-            way = descent(target, tree.freeze(init), count, deadline=deadline)
-            place = unflattened(init, way.position)
+    for count in (count for count in ON_THE_WAY if count < len(way)):
+        place = unflattened(init, way[count]) if count else init
         coordinates = curvature_coordinates(target, place, key=key)
         potential, _ = potential_and_gradient(target, tree.freeze(place))
         mass = coordinates.log_volume - float(potential)
@@ -234,14 +238,20 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
     )
 
 
-def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray, deadline: Deadline) -> Minimum:
+def _mode(
+    target: AbstractTarget,
+    init: PyTree,
+    key: PRNGKeyArray,
+    deadline: Deadline,
+    way: list[Float[np.ndarray, " d"]],
+) -> Minimum:
     """From near the mode of a few rows, by L-BFGS in coordinates whitened where it stands.
 
     A valley takes few steps in these, and the gradient says how many posterior sds there are to go.
     Where the search comes to an end on a slope, Newton's method goes on.
     """
     key_rows, key_aside, *keys = split_key(key, 2 + REWHITENED)
-    found = _roughly(target, init, key_rows, deadline)
+    found = _roughly(target, init, key_rows, deadline, way)
     if not np.isfinite(found.potential):
         return found
     if not found.iterations:  # the start may be a saddle or a maximum
@@ -262,15 +272,22 @@ def _mode(target: AbstractTarget, init: PyTree, key: PRNGKeyArray, deadline: Dea
 
 
 def _roughly(
-    target: AbstractTarget, init: PyTree, key: PRNGKeyArray, deadline: Deadline
+    target: AbstractTarget,
+    init: PyTree,
+    key: PRNGKeyArray,
+    deadline: Deadline,
+    way: list[Float[np.ndarray, " d"]],
 ) -> Minimum:
-    """A first descent, on a few rows where they are enough to come nearer to the mode of all."""
+    """A first descent, on a few rows where they are enough to come nearer to the mode of all.
+
+    The places on it are added to `way`.
+    """
     if isinstance(target, Posterior) and target.num_data > WORTH * ROWS:
         few = OnRows(target, some_rows(target, key, ROWS))
-        place = descent(few, init, FIRST, deadline=deadline).position
+        place = descent(few, init, FIRST, deadline=deadline, visited=way).position
         start, end = (_point(target, init, x) for x in (flattened(init), place))
         return end._replace(iterations=1) if end.potential < start.potential else start
-    return descent(target, init, FIRST, deadline=deadline)
+    return descent(target, init, FIRST, deadline=deadline, visited=way)
 
 
 def _point(target: AbstractTarget, like: PyTree, flat: np.ndarray) -> Minimum:
@@ -314,6 +331,7 @@ def descent(
     coordinates: Coordinates | None = None,
     hessian: Callable[[PyTree], np.ndarray] | None = None,
     deadline: Deadline | None = None,
+    visited: list[Float[np.ndarray, " d"]] | None = None,
 ) -> Minimum:
     """Minimise the potential from a frozen position by SciPy, with its Hessian if there is one.
 
@@ -327,6 +345,7 @@ def descent(
             these is that of a place next to the mode.
         hessian: of a frozen position.
         deadline: at which it ends.
+        visited: gets the point after each iteration, as it is moved.
 
     Returns:
         The place on the raveled position; the gradient's norm is in the coordinates.
@@ -354,6 +373,7 @@ def descent(
         rounding=float(jnp.finfo(tree.result_dtype(start)).eps),
         hessian=None if hessian is None else lambda x: hessian(at(x)),
         stop=None if deadline is None else lambda: deadline.over,
+        visited=visited,
     )
     if coordinates is not None:
         near = np.isfinite(found.potential) and found.gradient_norm < NEAR * root
