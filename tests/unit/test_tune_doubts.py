@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.stats import norm
 
 import ergodax as ex
 from ergodax.tune import Coordinates
@@ -142,3 +143,30 @@ def test_a_mode_that_is_a_spike_without_mass_is_no_place_to_begin(effects):
         assert start.place is init, str(log)
     else:
         assert float(start.place["log_sd"]) == pytest.approx(-1.0, abs=0.05), str(log)
+
+
+def houses():
+    """Ten levels about a mean, of sd 0.2, each with fifteen rows of sd 0.7: centred."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(10), 15)
+    y = jnp.asarray(1.2 + 0.2 * rng.standard_normal(10)[group] + 0.7 * rng.standard_normal(150))
+
+    def potential(z):
+        tau, sigma = jnp.exp(z["log_tau"]), jnp.exp(z["log_sigma"])
+        levels = -norm.logpdf(z["level"], z["mean"], tau).sum()
+        rows = -norm.logpdf(y, z["level"][group], sigma).sum()
+        priors = 0.5 * (tau**2 + sigma**2 + z["mean"] ** 2 / 4.0) - z["log_tau"] - z["log_sigma"]
+        return levels + rows + priors
+
+    return ex.Target(potential)
+
+
+def test_levels_whose_sd_may_vanish_begin_where_the_mass_is():
+    """The search ends in a spike of tau < 1e-2, where exp(-4) of the mass lies at most: the
+    density of log tau falls off with tau."""
+    init = {"level": jnp.linspace(-1.0, 1.0, 10), "mean": jnp.float32(1.0)}
+    init |= {"log_tau": jnp.float32(0.1), "log_sigma": jnp.float32(0.4)}
+    log = DecisionLog()
+    start = find_start(houses(), init, log, KEY, Deadline.never())
+    assert -2.5 < float(start.place["log_tau"]) < 0.0, str(log)
+    assert start.typical and float(start.mode["log_tau"]) < np.log(1e-2)
