@@ -16,6 +16,7 @@ from ergodax.cache import kept_programs
 from ergodax.checks import real_number, whole_number
 from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
+from ergodax.graph import uses
 from ergodax.groups.posterior import GroupedPosterior
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
@@ -213,7 +214,12 @@ def _again(
 
 
 def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
-    """The start in double precision, if the model takes it."""
+    """The start in double precision, if the model takes it.
+
+    Functions outside of JAX run in threads of their own, where its precision is still single.
+    """
+    if uses(target.potential, tree.freeze(init), "pure_callback"):
+        return None
     double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
     try:
         check_start(target, tree.thaw(double))
