@@ -17,7 +17,14 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import curvature_coordinates
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.host import generator, on_device, some_rows, split_key
-from ergodax.tune.start import ROWS, OnRows, descent, potential_and_gradient, seconds_of_gradient
+from ergodax.tune.start import (
+    ROWS,
+    OnRows,
+    descent,
+    lowest_near,
+    potential_and_gradient,
+    seconds_of_gradient,
+)
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
 
 SPREADS = 1.0, 4.0, 16.0, 64.0  # of the scouts around init, in the position's own units
@@ -304,7 +311,7 @@ def _distinct(
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
     converged = np.asarray(descents.converged)
     first = _potential(target, coordinates.centre)
-    found, weights = [(np.zeros(coordinates.dimension), first)], [first]
+    found, weights = [(np.zeros(coordinates.dimension), first)], [lowest_near(target, coordinates)]
 
     def apart(u: np.ndarray, value: float) -> bool:
         if not value < first + WORSE + coordinates.dimension:

@@ -138,8 +138,7 @@ def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKey
     around = curvature_coordinates(target, init, key=key).log_volume
     if not torn and not around - volume > NARROWER:
         return np.inf
-    mass = volume - float(potential_and_gradient(target, tree.freeze(start.place))[0])
-    return mass + (0.0 if torn else NARROWER)
+    return volume - lowest_near(target, start.coordinates) + (0.0 if torn else NARROWER)
 
 
 def _on_the_way(
@@ -159,11 +158,20 @@ def _on_the_way(
     for count in (count for count in ON_THE_WAY if count < len(way)):
         place = unflattened(init, way[count]) if count else init
         coordinates = curvature_coordinates(target, place, key=key)
-        potential, _ = potential_and_gradient(target, tree.freeze(place))
-        mass = coordinates.log_volume - float(potential)
+        mass = coordinates.log_volume - lowest_near(target, coordinates)
         if mass > least:
             least, found = mass, Start(place, coordinates, True, False)
     return found
+
+
+def lowest_near(target: AbstractTarget, coordinates: Coordinates) -> float:
+    """The potential that a Newton step from the centre of whitened coordinates would lead to.
+
+    No further down than a draw of a normal law is above its mode, twice.
+    """
+    value, gradient = potential_and_gradient(target, tree.freeze(coordinates.centre))
+    slope = coordinates.pulled_back(flattened(gradient))
+    return float(value) - min(0.5 * float(slope @ slope), float(coordinates.dimension))
 
 
 def _tell(log: DecisionLog, mode: Minimum, start: Start, found: str) -> None:
