@@ -77,10 +77,11 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
 def find_start(
     target: AbstractTarget, init: PyTree, log: DecisionLog, key: PRNGKeyArray, deadline: Deadline
 ) -> Start:
-    """Search for the mode, whiten there, and look around; where that is no place, begin at `init`.
+    """Search for the mode, whiten there, and look around; where that is no place, begin before it.
 
     At the mode of a density without a bound, such as that of a variance of effects that may all be
     zero, the curvature tells nothing of where the draws lie, and what is around is far less likely.
+    The place with the most mass on the way to it is the start then, or `init`.
 
     Args:
         target: with data or without.
@@ -102,7 +103,8 @@ def find_start(
         begin = next((start for start in looked if start.typical), plain)
         found = "the mode" if mode.converged else "where the search for the mode stopped"
         found, least = ("init", -np.inf) if begin.place is init else (found, np.inf)
-        noisy = begin.noise > NOISE  # the curvature tells nothing
+        # Of a sum over rows rounding says nothing; else nothing of the curvature there is true.
+        noisy = begin.noise > NOISE and not isinstance(target, Posterior)
         if begin.place is place:
             least = -np.inf if noisy else _least_mass(target, begin, init, key_scale)
         other = _on_the_way(target, init, way, least, key_scale)
