@@ -168,5 +168,5 @@ def test_levels_whose_sd_may_vanish_begin_where_the_mass_is():
     init |= {"log_tau": jnp.float32(0.1), "log_sigma": jnp.float32(0.4)}
     log = DecisionLog()
     start = find_start(houses(), init, log, KEY, Deadline.never())
-    assert -2.5 < float(start.place["log_tau"]) < 0.0, str(log)
+    assert np.log(1e-2) < float(start.place["log_tau"]) < 0.0, str(log)
     assert start.typical and float(start.mode["log_tau"]) < np.log(1e-2)
