@@ -218,14 +218,13 @@ def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
 
     Functions outside of JAX run in threads of their own, where its precision is still single.
     """
-    if uses(target.potential, tree.freeze(init), "pure_callback"):
-        return None
     double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
     try:
+        outside = uses(target.potential, double, "pure_callback")
         check_start(target, tree.thaw(double))
     except Exception:  # the model's own, which is written for single precision
         return None
-    return tree.thaw(double)
+    return None if outside else tree.thaw(double)
 
 
 class _Inferring:
