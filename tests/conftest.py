@@ -48,18 +48,21 @@ def pytest_collection_finish():
 def pytest_collection_modifyitems(config, items):
     """All of tests/slow is slow, and so are the examples in docstrings, which compile anew.
 
-    With SHARE=k/n in the environment only every n-th file of slow tests is run, from number k on.
+    With SHARE=k/n in the environment only every n-th file of slow tests is run, from number k on,
+    but all examples, which any change of a rule may make untrue.
     """
     for item in items:
         if SLOW in item.path.parents or isinstance(item, pytest.DoctestItem):
             item.add_marker(pytest.mark.slow)
     number, _, shares = os.environ.get("SHARE", "0/1").partition("/")
-    slow = [item for item in items if item.get_closest_marker("slow")]
+    examples = [item for item in items if isinstance(item, pytest.DoctestItem)]
+    rest = [item for item in items if not isinstance(item, pytest.DoctestItem)]
+    slow = [item for item in rest if item.get_closest_marker("slow")]
     files = sorted({item.path for item in slow})
     left = set(files) - set(files[int(number) :: int(shares)])
     config.hook.pytest_deselected(items=[item for item in slow if item.path in left])
-    fast = [item for item in items if not item.get_closest_marker("slow")]
-    items[:] = fast + [item for item in slow if item.path not in left]
+    fast = [item for item in rest if not item.get_closest_marker("slow")]
+    items[:] = fast + [item for item in slow if item.path not in left] + examples
 
 
 def samples_for_long(item) -> bool:
