@@ -35,6 +35,7 @@ ASIDE = 0.1  # in the position's own units
 FALL = 0.1  # in potential, from a place that is no mode
 SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
 NARROWER = 20.0  # in the log of the volume, than around the start: from there on it may be too
+LIGHTER = 20.0, 10.0  # in the log of the mass: beside that it has none, and where it is torn
 ON_THE_WAY = 0, 4, 8, 16, 32  # iterations of the search, after which its places have more mass
 COARSEST = 0.1  # the rounding of a component, in its sds
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
@@ -110,7 +111,8 @@ def find_start(
         other = _on_the_way(target, init, way, least, key_scale)
         other = other and _look_around(target, other, key_look)
         if other and other.typical and not (noisy and other.noise > NOISE):
-            found, begin = "on the way to the mode, which has no mass", other
+            found = "init" if other.place is init else "on the way to the mode, which has no mass"
+            begin = other
     _tell(log, mode, begin, found)
     return begin._replace(mode=place)
 
@@ -140,7 +142,7 @@ def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKey
     around = curvature_coordinates(target, init, key=key).log_volume
     if not torn and not around - volume > NARROWER:
         return np.inf
-    return volume - lowest_near(target, start.coordinates) + (0.0 if torn else NARROWER)
+    return volume - lowest_near(target, start.coordinates) + LIGHTER[int(torn)]
 
 
 def _on_the_way(
