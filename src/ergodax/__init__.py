@@ -45,6 +45,7 @@ from ergodax.recipe import (
 from ergodax.sampler import (
     barker,
     ccadl,
+    constant_sgd,
     counterexamples,
     cyclical,
     hmc,
@@ -106,7 +107,7 @@ __all__ = [
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
     "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
     "samadams", "time_rescaled", "barker", "lattice_random_walk", "scir", "microcanonical",
-    "cyclical", "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
+    "constant_sgd", "cyclical", "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify", "local", "replicas",

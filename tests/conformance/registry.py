@@ -237,6 +237,9 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "microcanonical": lambda h: ex.microcanonical(
         minibatch(), h, 2.0, preconditioner=WEIGHTS, temperature=0.5
     ),
+    "constant_sgd": lambda h: ex.constant_sgd(
+        minibatch(), jnp.zeros(DIMENSION), step_size=h, covariance="posterior"
+    ),
     "lattice_random_walk": lambda h: ex.lattice_random_walk(minibatch(), h, temperature=0.5),
     "scir": lambda h: ex.scir(full(), h, temperature=0.5),
     "cyclical": lambda h: ex.cyclical(ex.sgld, minibatch(), h, period=4),

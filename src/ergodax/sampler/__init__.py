@@ -1,6 +1,7 @@
 """Named samplers by family: each is a recipe, or an update of its own, with an integrator."""
 
 from ergodax.sampler import counterexamples
+from ergodax.sampler.constant_sgd import constant_sgd
 from ergodax.sampler.cyclical import cyclical
 from ergodax.sampler.hamiltonian import hmc, rmhmc, split_hmc
 from ergodax.sampler.microcanonical import microcanonical
@@ -16,6 +17,7 @@ from ergodax.sampler.walks import barker, lattice_random_walk
 __all__ = [
     "barker",
     "ccadl",
+    "constant_sgd",
     "counterexamples",
     "cyclical",
     "hmc",
