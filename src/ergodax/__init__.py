@@ -66,6 +66,7 @@ from ergodax.sampler import (
     sgnht,
     sgrhmc,
     sgrld,
+    shampoo_sgld,
     sms_ubu,
     split_hmc,
     time_rescaled,
@@ -107,7 +108,8 @@ __all__ = [
     "Kernel", "State", "Info", "sgld", "psgld", "sgfs", "sgrld", "sghmc", "langevin", "sgnht",
     "sgrhmc", "sms_ubu", "nogin", "msgld", "ccadl", "hmc", "rmhmc", "split_hmc", "sa_sgld",
     "samadams", "time_rescaled", "barker", "lattice_random_walk", "scir", "microcanonical",
-    "constant_sgd", "cyclical", "replica_exchange", "counterexamples", "exact", "network", "bridge", "convert",
+    "constant_sgd", "shampoo_sgld", "cyclical", "replica_exchange", "counterexamples", "exact",
+    "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
     "diagnostics", "postprocess", "verify", "local", "replicas",

@@ -237,6 +237,9 @@ KERNELS: dict[str, Callable[[float], Any]] = {
     "microcanonical": lambda h: ex.microcanonical(
         minibatch(), h, 2.0, preconditioner=WEIGHTS, temperature=0.5
     ),
+    "shampoo_sgld": lambda h: ex.shampoo_sgld(
+        minibatch(), h, refresh=2, damping=1.0, adaptation_steps=4, temperature=0.5
+    ),
     "constant_sgd": lambda h: ex.constant_sgd(
         minibatch(), jnp.zeros(DIMENSION), step_size=h, covariance="posterior"
     ),

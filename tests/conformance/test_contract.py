@@ -36,7 +36,7 @@ ONE_OF_EACH = {
     "sgld", "sgld, shuffled epochs", "sgld, control variate", "sgld, svrg", "sgld, saga",
     "sghmc, averaged scores", "sghmc, stratified", "sghmc, compensated", "langevin, BAOAB", "sgnht",
     "sms_ubu", "sa_sgld", "samadams", "barker", "lattice_random_walk", "microcanonical", "scir",
-    "constant_sgd",
+    "constant_sgd", "shampoo_sgld",
     "splitting, thermostat", "psgld", "sgfs", "sgrld", "sgrhmc", "nogin", "msgld", "ccadl",
     "ccadl, splitting", "hmc",
     "split hmc", "rmhmc", "recipe, dense diffusion", "cyclical, resampled", "replica exchange",

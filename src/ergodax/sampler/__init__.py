@@ -8,6 +8,7 @@ from ergodax.sampler.microcanonical import microcanonical
 from ergodax.sampler.overdamped import msgld, sgld, sgrld
 from ergodax.sampler.preconditioned import psgld, sgfs
 from ergodax.sampler.replica_exchange import replica_exchange
+from ergodax.sampler.shampoo import shampoo_sgld
 from ergodax.sampler.simplex import scir
 from ergodax.sampler.thermostat import ccadl, sgnht
 from ergodax.sampler.time_rescaled import sa_sgld, samadams, time_rescaled
@@ -38,6 +39,7 @@ __all__ = [
     "sgnht",
     "sgrhmc",
     "sgrld",
+    "shampoo_sgld",
     "sms_ubu",
     "split_hmc",
     "time_rescaled",

@@ -192,7 +192,9 @@ def _hessian_covariance(posterior: Posterior, position: PyTree, root: np.ndarray
         return sample_covariance_in_chunks(products, rows, "dense", CHUNK)
 
     columns = jnp.asarray(root.T, tree.result_dtype(position))
-    total, _ = jax.lax.scan(lambda sum_, a: (sum_ + along(a), None), jnp.zeros_like(columns), columns)
+    total, _ = jax.lax.scan(
+        lambda sum_, a: (sum_ + along(a), None), jnp.zeros_like(columns), columns
+    )
     return np.asarray(total, float)
 
 
@@ -200,7 +202,9 @@ def _wanted(covariance: Any, metric: np.ndarray, information: np.ndarray) -> np.
     """S as a matrix. Raises: ValueError."""
     if isinstance(covariance, str):
         if covariance not in COVARIANCES:
-            raise ValueError(f"covariance must be one of {COVARIANCES} or a matrix, not {covariance!r}.")
+            raise ValueError(
+                f"covariance must be one of {COVARIANCES} or a matrix, not {covariance!r}."
+            )
         return metric @ information @ metric if covariance == "sandwich" else metric
     matrix = np.asarray(covariance, float)
     if matrix.shape != metric.shape:

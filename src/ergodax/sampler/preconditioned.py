@@ -20,13 +20,65 @@ from ergodax.recipe.operators import Diagonal, Operator, Scalar, as_definite
 from ergodax.schedule import as_schedule
 
 
-class PreconditionedLangevin(Stepper):
-    """The kernel that `psgld` returns."""
+class AdaptedLangevin(Stepper):
+    """Langevin dynamics whose metric is made from a running mean over gradients, until frozen."""
 
     decay: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     damping: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     adaptation_steps: Int[Array, ""] | None
     correction: bool = eqx.field(static=True)
+
+
+def weight_of_new(kernel: AdaptedLangevin, step: Int[Array, ""]) -> Float[Array, ""]:
+    """What the new square counts for: 1 at the first step, 0 once the metric is frozen."""
+    power = kernel.decay ** (step + 1).astype(kernel.decay.dtype)
+    weight = (1.0 - kernel.decay) / (1.0 - power)
+    if kernel.adaptation_steps is None:
+        return weight
+    return jnp.where(step < kernel.adaptation_steps, weight, 0.0)
+
+
+def estimate_along(
+    kernel: AdaptedLangevin,
+    key: PRNGKeyArray,
+    state: State,
+    probe: PyTree,
+    weight: Float[Array, ""],
+) -> tuple[Estimate, PyTree, PyTree]:
+    """The gradient, the estimator's next state, and the gradient's derivative along `probe`.
+
+    The derivative is zero where it is not needed: without a correction, or with weight 0.
+    """
+
+    def gradient_at(position: PyTree) -> tuple[PyTree, tuple[Estimate, PyTree]]:
+        estimate, after = kernel.gradient.estimate(key, state.gradient, position)
+        return estimate.gradient, (estimate, after)
+
+    def alone() -> tuple[Estimate, PyTree, PyTree]:
+        gradient, (estimate, after) = gradient_at(state.position)
+        return estimate, after, tree.zeros_like(gradient)
+
+    def with_derivative() -> tuple[Estimate, PyTree, PyTree]:
+        _, change, (estimate, after) = jax.jvp(
+            gradient_at, (state.position,), (probe,), has_aux=True
+        )
+        twice = eqx.tree_at(lambda e: e.evaluations, estimate, 2 * estimate.evaluations)
+        return twice, after, change
+
+    def without_derivative(
+        found: tuple[Estimate, PyTree, PyTree],
+    ) -> tuple[Estimate, PyTree, PyTree]:
+        twice, after, change = found
+        once = eqx.tree_at(lambda e: e.evaluations, twice, twice.evaluations // 2)
+        return once, after, tree.zeros_like(change)
+
+    if not kernel.correction:
+        return alone()
+    return when(weight > 0.0, with_derivative, alone, without_derivative)
+
+
+class PreconditionedLangevin(AdaptedLangevin):
+    """The kernel that `psgld` returns."""
 
     def begin(self, key: PRNGKeyArray, position: PyTree) -> tuple[dict[str, PyTree], PRNGKeyArray]:
         """V = 0, which the first step replaces."""
@@ -35,11 +87,11 @@ class PreconditionedLangevin(Stepper):
     def update(self, key: PRNGKeyArray, state: State, h: Array, temperature: Array) -> Moved:
         """Move V towards the new squared gradient, then x by the metric that V gives."""
         key_gradient, key_probe, key_noise = jax.random.split(key, 3)
-        weight = self._weight(state.step)
+        weight = weight_of_new(self, state.step)
         probe = tree.rademacher_like(key_probe, state.position)
-        estimate, gradient, change = self._estimate(key_gradient, state, probe, weight)
+        estimate, gradient, change = estimate_along(self, key_gradient, state, probe, weight)
 
-        per_example = 1.0 / _num_data(self.gradient)
+        per_example = 1.0 / num_data(self.gradient)
         mean = tree.scale(per_example, estimate.gradient)
         slope = tree.scale(per_example, tree.multiply(probe, change))
         moment = jax.tree.map(
@@ -57,47 +109,6 @@ class PreconditionedLangevin(Stepper):
         position = tree.add_scaled(moved, jnp.sqrt(2.0 * h * temperature), noise)
         return Moved(position, {"second_moment": moment}, estimate, gradient)
 
-    def _weight(self, step: Int[Array, ""]) -> Float[Array, ""]:
-        """What the new square counts for: 1 at the first step, 0 once V is frozen."""
-        power = self.decay ** (step + 1).astype(self.decay.dtype)
-        weight = (1.0 - self.decay) / (1.0 - power)
-        if self.adaptation_steps is None:
-            return weight
-        return jnp.where(step < self.adaptation_steps, weight, 0.0)
-
-    def _estimate(
-        self, key: PRNGKeyArray, state: State, probe: PyTree, weight: Float[Array, ""]
-    ) -> tuple[Estimate, PyTree, PyTree]:
-        """The gradient, the estimator's next state, and the gradient's derivative along `probe`."""
-
-        def gradient_at(position: PyTree) -> tuple[PyTree, tuple[Estimate, PyTree]]:
-            estimate, after = self.gradient.estimate(key, state.gradient, position)
-            return estimate.gradient, (estimate, after)
-
-        def alone() -> tuple[Estimate, PyTree, PyTree]:
-            gradient, (estimate, after) = gradient_at(state.position)
-            return estimate, after, tree.zeros_like(gradient)
-
-        def with_derivative() -> tuple[Estimate, PyTree, PyTree]:
-            _, change, (estimate, after) = jax.jvp(
-                gradient_at, (state.position,), (probe,), has_aux=True
-            )
-            twice = eqx.tree_at(lambda e: e.evaluations, estimate, 2 * estimate.evaluations)
-            return twice, after, change
-
-        def without_derivative(
-            found: tuple[Estimate, PyTree, PyTree],
-        ) -> tuple[Estimate, PyTree, PyTree]:
-            twice, after, change = found
-            once = eqx.tree_at(lambda e: e.evaluations, twice, twice.evaluations // 2)
-            return once, after, tree.zeros_like(change)
-
-        if not self.correction:
-            return alone()
-        if self.adaptation_steps is None:
-            return with_derivative()
-        return when(weight > 0.0, with_derivative, alone, without_derivative)
-
 
 def divergence(
     metric: PyTree, moment: PyTree, mean: PyTree, slope: PyTree, weight: Float[Array, ""]
@@ -112,7 +123,8 @@ def divergence(
     return jax.tree.map(leaf, metric, moment, mean, slope)
 
 
-def _num_data(gradient: GradientEstimator) -> int:
+def num_data(gradient: GradientEstimator) -> int:
+    """N, or 1 for a target without data."""
     return getattr(getattr(gradient, "target", None), "num_data", 1)
 
 
