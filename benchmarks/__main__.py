@@ -7,6 +7,7 @@ from collections.abc import Sequence
 BENCHMARKS = {
     "steps": ("steps", "microseconds a step, compared with hand-written loops and BlackJAX"),
     "network_steps": ("network_steps", "milliseconds a step at 1.86 million parameters"),
+    "agreement": ("agreement", "samplers of networks beside long HMC: agreement, total variation"),
     "dynamics": ("dynamics.command", "order, law and cost of every sampler; passes to a bias"),
     "nuts": ("nuts.command", "infer against NUTS, by number of rows or on a table"),
     "mutants": ("mutants.command", "do the tests notice a line that says something else?"),

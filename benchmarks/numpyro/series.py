@@ -202,8 +202,8 @@ SERIES_CASES = {
     "capture-recapture": Case(capture_recapture, (CAUGHT,)),
     "capture-recapture, enumerated": Case(capture_alive, (CAUGHT,)),
     "shell": Case(shells),
-    "banana": Case(banana),
-    "funnel, reparametrised": Case(funnel, (4,)),
+    "banana": Case(banana, ancestral=True),
+    "funnel, reparametrised": Case(funnel, (4,), ancestral=True),
     "mixture, enumerated": Case(mixture, (POINTS,)),
     "predator and prey": Case(predator_prey, (YEARS, PREY)),
 }

@@ -16,6 +16,7 @@ class Case(NamedTuple):
     model: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
+    ancestral: bool = False  # nothing is observed: draws in the model's order are exact
 
 
 RNG = np.random.default_rng(0)
