@@ -58,7 +58,7 @@ class Network:
         return ex.tree.size(ex.tree.freeze(self.posterior.start))
 
     def _scales(self) -> tuple[Any, Any]:
-        """For each array the mean square of a row's score; the curvature, N of it and the prior's."""
+        """For each array the mean square of a row's score; N of it and the prior's curvature."""
         batch = jax.tree.map(lambda a: a[:BATCH], self.posterior.data)
         one = ex.tree.freeze(jax.tree.map(lambda w: w[0], self.trained))
         scores = self.posterior.per_example_gradients(one, batch)
@@ -153,13 +153,9 @@ def sampled(net: Network, kernel: Any) -> np.ndarray:
         kernel, num_steps=steps, burn_in=burn_in, thin=max(1, (steps - burn_in) // KEPT),
         positions=net.trained, key=_key(4), progress=False,
     )  # fmt: skip
-    if getattr(samples.info, "weight", None) is not None:
-        samples = samples.equally_weighted(_key(5))
-    position = samples.position
-    if getattr(samples.info, "sampling", None) is not None:
-        which = np.asarray(samples.info.sampling).all(axis=0)
-        position = jax.tree.map(lambda w: w[:, which], position)
-    return predicted(net, position)
+    samples = samples.equally_weighted()
+    staged = getattr(samples.info, "sampling", None) is not None
+    return predicted(net, (samples.sampling_stage() if staged else samples).position)
 
 
 def compared(truth: np.ndarray, other: np.ndarray, y: np.ndarray) -> list[str]:
