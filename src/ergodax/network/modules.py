@@ -1,6 +1,7 @@
 """An Equinox or Flax NNX module taken apart: what is sampled, and how it is called."""
 
 # pyright: reportMissingImports=false
+import dataclasses
 import inspect
 import math
 from typing import Any
@@ -13,6 +14,8 @@ from jaxtyping import Array, PyTree
 
 from ergodax import tree
 from ergodax.checks import flag
+from ergodax.graph import uses
+from ergodax.network.convolutions import CONVOLUTION, as_products
 
 STATEFUL = (
     "{where} keeps statistics of the batches that it has seen ({kind}), so the likelihood of a row "
@@ -38,6 +41,7 @@ class Network(eqx.Module):
     inputs: tuple[int, ...] = eqx.field(static=True)
     batched: bool = eqx.field(static=True)  # whether the module takes a whole batch
     graph: Any = eqx.field(static=True, default=None)  # of a Flax module
+    convolves: bool = eqx.field(static=True, default=False)  # then by products, on a host
 
     def module(self, parameters: PyTree) -> Any:
         """The module with these parameters, a tree like that of `take_apart`."""
@@ -50,8 +54,19 @@ class Network(eqx.Module):
 
     def __call__(self, parameters: PyTree, rows: PyTree) -> Array:
         """The outputs for some rows, leading axis n."""
-        module = self.module(parameters)
-        return module(rows) if self.batched else jax.vmap(module)(rows)
+
+        def outputs(parameters: PyTree, rows: PyTree) -> Array:
+            module = self.module(parameters)
+            return module(rows) if self.batched else jax.vmap(module)(rows)
+
+        if self.convolves and jax.default_backend() == "cpu":
+            return as_products(outputs)(parameters, rows)
+        return outputs(parameters, rows)
+
+    def fitted_to(self, parameters: PyTree, rows: PyTree) -> "Network":
+        """The same network, after a look at whether it convolves such rows."""
+        convolves = uses(lambda both: self(*both), (parameters, rows), CONVOLUTION)
+        return dataclasses.replace(self, convolves=convolves)
 
 
 def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tuple[Network, PyTree]:

@@ -158,9 +158,11 @@ def posterior(
         priors = [check_prior(Normal() if prior is None else prior)] * len(paths)
     start = {"network": parameters, **likelihood.start()}
     made = NetworkPosterior(Program(network, likelihood, priors), data, start)
-    if not isinstance(data, Source):
-        _check(made)
-    return made
+    if isinstance(data, Source):
+        return made  # which shapes its rows have is seen later
+    _check(made)
+    network = network.fitted_to(parameters, made.data[0])
+    return NetworkPosterior(Program(network, likelihood, priors), data, start)
 
 
 def _check(posterior: NetworkPosterior) -> None:
