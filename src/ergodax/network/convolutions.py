@@ -46,7 +46,7 @@ def _evaluate(jaxpr: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) 
     for equation in jaxpr.eqns:
         inputs, name = [value(v) for v in equation.invars], equation.primitive.name
         if name == CONVOLUTION and _common(equation.params):
-            found = [_product(*inputs, equation.params)]
+            found = [_product(inputs[0], inputs[1], equation.params)]
         elif name in CALLS and _convolves(equation.params["jaxpr"].jaxpr):
             inner = equation.params["jaxpr"]
             found = _evaluate(inner.jaxpr, inner.consts, inputs)
@@ -108,5 +108,4 @@ def _product(x: Array, kernel: Array, params: dict[str, Any]) -> Array:
         preferred_element_type=params["preferred_element_type"],
     ).reshape(len(x), *counts, kernel.shape[-1])
     batch, channel, *space = axes.out_spec
-    back = np.argsort((batch, *space, channel))
-    return jnp.transpose(found, back)
+    return jnp.transpose(found, np.argsort((batch, *space, channel)).tolist())

@@ -99,11 +99,11 @@ class ShampooLangevin(AdaptedLangevin):
             if v.square is not None:
                 return Factors(None, None, (v.square + damping) ** -0.25)
             order = 4 if v.left is None or v.right is None else 8
-            sides = (
+            left, right = (
                 None if m is None else inverse_root(_rounder(m, x.size, weight), damping, order)
                 for m in (v.left, v.right)
             )
-            return Factors(*sides, None)
+            return Factors(left, right, None)
 
         return jax.tree.map(leaf, position, moments)
 
