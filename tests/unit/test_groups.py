@@ -26,6 +26,14 @@ def posterior(groups=GROUPS, **changes):
 START = {"mu": 0.0, "tau": 1.0}
 
 
+@jax.custom_vjp
+def simulated(x):
+    return x
+
+
+simulated.defvjp(lambda x: (x, None), lambda _, g: (g,))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -70,6 +78,12 @@ def test_refused_by_type(changes, message):
             "log_likelihood.*scalar",
         ),
         ({"log_likelihood": lambda s, b, y: b @ y}, START, ValueError, "can't be evaluated"),
+        (
+            {"log_likelihood": lambda s, b, y: -((y - simulated(s["mu"]) - b) ** 2)},
+            START,
+            TypeError,
+            "custom_vjp.*no forward mode",
+        ),
         ({}, {"mu": 0.0, "tau": -1.0}, ValueError, "tau.*positive"),
         ({}, {"mu": 0.0}, ValueError, "tau"),
         ({}, {"mu": 0, "tau": True}, TypeError, "floating point"),

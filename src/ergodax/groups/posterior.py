@@ -22,6 +22,7 @@ from ergodax.checks import (
 from ergodax.data.arrays import as_data, num_rows
 from ergodax.data.source import Source
 from ergodax.driver.samples import Samples
+from ergodax.graph import uses
 from ergodax.groups.conditional import Conditional
 from ergodax.groups.joint import JointTarget, joint_target
 from ergodax.groups.latents import Draw
@@ -134,7 +135,8 @@ class GroupedPosterior(eqx.Module):
         """Shared parameters as samplers hold them, after a look at what the functions make of them.
 
         Raises:
-            TypeError: parameters that are not floating point, or a function that returns no scalar.
+            TypeError: parameters that are not floating point, or a function that returns no scalar
+                or has no forward mode.
             ValueError: a function fails on these shapes, or a constraint is violated.
         """
         frozen = self.outer.freeze(shared, name)
@@ -154,7 +156,23 @@ class GroupedPosterior(eqx.Module):
             (latent, row),
             "the log-likelihood of ONE row",
         )
+        self._check_forward(frozen, latent, row)
         return frozen
+
+    def _check_forward(self, frozen: PyTree, latent: PyTree, row: PyTree) -> None:
+        """Refuse functions that can't be differentiated in forward mode. Raises: TypeError."""
+
+        def both(arguments: tuple[PyTree, PyTree, PyTree]) -> Any:
+            shared, b, row = tree.thaw(arguments[0]), *arguments[1:]
+            return self.density.log_latent(b, shared), self.density.log_likelihood(shared, b, row)
+
+        if uses(both, (frozen, latent, row), "custom_vjp"):
+            raise TypeError(
+                "log_latent or log_likelihood has a function with jax.custom_vjp, as an ODE solver "
+                "or a simulator may have it: it has no forward mode, by which the curvature of the "
+                "latents is found. Try a solver that JAX differentiates by itself (a scan of "
+                "Runge-Kutta steps), or an ex.Posterior with all latents in the position."
+            )
 
     @property
     def outer(self) -> Posterior:
@@ -197,7 +215,8 @@ class GroupedPosterior(eqx.Module):
             A Posterior; its data are the numbers of the groups.
 
         Raises:
-            TypeError: parameters that are not floating point, or a function that returns no scalar.
+            TypeError: parameters that are not floating point, or a function that returns no scalar
+                or has no forward mode.
             ValueError: no rule is accurate enough (use `joint`), or what `freeze` raises.
         """
         if nodes is not None:
@@ -236,7 +255,8 @@ class GroupedPosterior(eqx.Module):
             {"shared": ..., "latent": ...}, and `start` is a position.
 
         Raises:
-            TypeError: parameters that are not floating point, or a function that returns no scalar.
+            TypeError: parameters that are not floating point, or a function that returns no scalar
+                or has no forward mode.
             ValueError: what `freeze` raises.
         """
         frozen = self.freeze(shared)
@@ -267,7 +287,8 @@ class GroupedPosterior(eqx.Module):
             Shape (chains, draws, groups, *latent.shape).
 
         Raises:
-            TypeError: parameters that are not floating point, or a function that returns no scalar.
+            TypeError: parameters that are not floating point, or a function that returns no scalar
+                or has no forward mode.
             ValueError: draws without axes of chains and draws, or what `freeze` raises.
 
         Warns:
