@@ -49,15 +49,16 @@ def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
 
 def uses(function: Callable[[PyTree], Any], at: PyTree, operation: str) -> bool:
     """Whether a primitive of JAX, whose name begins so, is anywhere in a function of one tree."""
+    return uses_within(jax.make_jaxpr(function)(at).jaxpr, operation)
 
-    def within(jaxpr: Jaxpr) -> bool:
-        return any(
-            equation.primitive.name.startswith(operation)
-            or any(within(inner) for inner in jaxprs_in_params(equation.params))
-            for equation in jaxpr.eqns
-        )
 
-    return within(jax.make_jaxpr(function)(at).jaxpr)
+def uses_within(jaxpr: Jaxpr, operation: str) -> bool:
+    """Whether such a primitive is anywhere in a graph."""
+    return any(
+        equation.primitive.name.startswith(operation)
+        or any(uses_within(inner, operation) for inner in jaxprs_in_params(equation.params))
+        for equation in jaxpr.eqns
+    )
 
 
 def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+if sys.version_info < (3, 12):
+    pytest.skip("lines are recorded by sys.monitoring, of Python 3.12", allow_module_level=True)
+
 from benchmarks.mutants import mutant, places, run
 from benchmarks.mutants.lines import Book
 

@@ -77,8 +77,13 @@ def mean_and_spread(kernel, points):
 
 
 def invariant_moments(kernel) -> np.ndarray:
+    return moments_of_the_law(*mean_and_spread(kernel, jnp.asarray(panels()[0])))
+
+
+def moments_of_the_law(mean, spread) -> np.ndarray:
+    """Of the stationary law of x+ = mean(x) + spread(x) xi, given at the points of `panels`."""
     x, w = panels()
-    mean, spread = (np.asarray(a)[:, None] for a in mean_and_spread(kernel, jnp.asarray(x)))
+    mean, spread = (np.asarray(a)[:, None] for a in (mean, spread))
     density = np.exp(-0.5 * ((x[None] - mean) / spread) ** 2) / (np.sqrt(2.0 * np.pi) * spread)
     transition = density * w[None]
     transition /= transition.sum(axis=1, keepdims=True)

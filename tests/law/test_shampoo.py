@@ -19,7 +19,7 @@ from ergodax.sampler.shampoo import Factors, inverse_root
 from ergodax.verify import stationary_law
 
 from . import normals
-from .test_psgld import MOMENTS, Held, assert_first_order, panels
+from .test_psgld import MOMENTS, Held, assert_first_order, moments_of_the_law, panels
 
 DAMPING = 1.0
 STEPS = (0.02, 0.01, 0.005)
@@ -42,15 +42,7 @@ def mean_and_spread(kernel, points):
 
 
 def invariant_moments(kernel) -> np.ndarray:
-    x, w = panels()
-    mean, spread = (np.asarray(a)[:, None] for a in mean_and_spread(kernel, jnp.asarray(x)))
-    density = np.exp(-0.5 * ((x[None] - mean) / spread) ** 2) / spread
-    transition = density * w[None]
-    transition /= transition.sum(axis=1, keepdims=True)
-    equations = transition.T - np.eye(len(x))
-    equations[-1] = 1.0
-    law = np.linalg.solve(equations, np.eye(len(x))[-1])
-    return np.array([law @ f(x) for f in MOMENTS])
+    return moments_of_the_law(*mean_and_spread(kernel, jnp.asarray(panels()[0])))
 
 
 def limit_moments(t, *, correction) -> np.ndarray:

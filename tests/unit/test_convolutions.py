@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.network import convolutions
 from ergodax.network.convolutions import CONVOLUTION, as_products
 
 RNG = np.random.default_rng(0)
@@ -64,6 +65,13 @@ def test_what_is_not_common_stays():
         products = as_products(function)
         np.testing.assert_array_equal(products(IMAGES, kernel), function(IMAGES, kernel))
         assert CONVOLUTION in graph_of(products, IMAGES, kernel)
+
+
+def test_copies_that_are_too_large_are_not_made(monkeypatch):
+    copies = 2 * 5 * 7 * 3 * 3 * 2  # of IMAGES: batch, places, then channels and places of KERNEL
+    for largest, stays in ((copies, False), (copies - 1, True)):
+        monkeypatch.setattr(convolutions, "LARGEST", largest)
+        assert (CONVOLUTION in graph_of(as_products(in_calls), IMAGES, KERNEL)) == stays
 
 
 class Convolutional(eqx.Module):

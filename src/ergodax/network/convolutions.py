@@ -12,18 +12,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
+from jax.extend.core import Jaxpr, Literal
 from jaxtyping import Array, PyTree
+
+from ergodax.graph import uses_within
 
 CONVOLUTION = "conv_general_dilated"
 CALLS = ("jit", "pjit", "closed_call")  # that may be written out in place
+LARGEST = 2**26  # numbers in the copies of an input, of which a derivative keeps one set a layer
 
 
 def as_products(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """The same function with its convolutions as products; others than the common ones stay.
 
-    Those inside of loops, conditions and custom rules stay too, and those whose input is dilated
-    or whose channels are in groups.
+    Those inside of loops, conditions and custom rules stay too, those whose input is dilated or
+    whose channels are in groups, and those for which the copies of the input would be too large.
     """
 
     def call(*args: Any) -> PyTree:
@@ -45,9 +48,9 @@ def _evaluate(jaxpr: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) 
 
     for equation in jaxpr.eqns:
         inputs, name = [value(v) for v in equation.invars], equation.primitive.name
-        if name == CONVOLUTION and _common(equation.params):
+        if name == CONVOLUTION and _common(equation):
             found = [_product(inputs[0], inputs[1], equation.params)]
-        elif name in CALLS and _convolves(equation.params["jaxpr"].jaxpr):
+        elif name in CALLS and uses_within(equation.params["jaxpr"].jaxpr, CONVOLUTION):
             inner = equation.params["jaxpr"]
             found = _evaluate(inner.jaxpr, inner.consts, inputs)
         else:
@@ -64,19 +67,13 @@ def _applied(equation: Any, inputs: list[Any]) -> Any:
     return equation.primitive.bind(*functions, *inputs, **params)
 
 
-def _convolves(jaxpr: Jaxpr) -> bool:
-    """Whether a graph has a convolution anywhere."""
-    return any(
-        equation.primitive.name == CONVOLUTION
-        or any(_convolves(inner) for inner in jaxprs_in_params(equation.params))
-        for equation in jaxpr.eqns
-    )
-
-
-def _common(params: dict[str, Any]) -> bool:
-    """Whether `_product` knows such a convolution."""
+def _common(equation: Any) -> bool:
+    """Whether `_product` knows such a convolution, and has the room for it."""
+    params, kernel, result = equation.params, equation.invars[1].aval, equation.outvars[0].aval
+    outputs = kernel.shape[params["dimension_numbers"].rhs_spec[0]]
+    copies = result.size // max(outputs, 1) * kernel.size // max(outputs, 1)
     groups = params["feature_group_count"] * params["batch_group_count"]
-    return groups == 1 and all(d == 1 for d in params["lhs_dilation"])
+    return groups == 1 and all(d == 1 for d in params["lhs_dilation"]) and copies <= LARGEST
 
 
 def _product(x: Array, kernel: Array, params: dict[str, Any]) -> Array:

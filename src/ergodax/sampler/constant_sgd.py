@@ -31,12 +31,14 @@ class ConstantSGD(PositionStepper):
 
     Attributes:
         metric: H^-1, (d, d).
-        root: R, (d, d), with R R^T the wanted covariance and R diag(heat) R^T the part of it that
-            a step's gradient noise renews, less its share h^2.
-        heat: (d,), at least 1.
+        root: R, (d, d), with S = R R^T, the wanted covariance.
+        heat: (d,), at least 1, with S + K = R diag(heat) R^T: W is R diag(2 h - h^2 heat) R^T.
     """
 
-    infeasible = "the gradient's noise alone is more than the wanted covariance at this step size."
+    infeasible = (
+        "at this step size the gradient's noise alone is more than the wanted covariance. Leave "
+        "step_size out, for the largest that is possible."
+    )
 
     metric: Float[Array, "d d"]
     root: Float[Array, "d d"]

@@ -29,6 +29,21 @@ class AdaptedLangevin(Stepper):
     correction: bool = eqx.field(static=True)
 
 
+def adaptation(
+    decay: Any, damping: Any, steps: Any, correction: Any
+) -> tuple[float, float, Int[Array, ""] | None, bool]:
+    """How a metric is learned, for `AdaptedLangevin`. Raises: TypeError, ValueError."""
+    if steps is not None:
+        hint = "Try the burn_in of the run: the metric has to see a gradient."
+        steps = jnp.int32(whole_number("adaptation_steps", steps, hint=hint))
+    return (
+        real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
+        real_number("damping", damping, above=0.0, hint="Try 1e-3."),
+        steps,
+        flag("correction", correction),
+    )
+
+
 def weight_of_new(kernel: AdaptedLangevin, step: Int[Array, ""]) -> Float[Array, ""]:
     """What the new square counts for: 1 at the first step, 0 once the metric is frozen."""
     power = kernel.decay ** (step + 1).astype(kernel.decay.dtype)
@@ -190,18 +205,9 @@ def psgld(
         Li, Chen, Carlson and Carin, Preconditioned stochastic gradient Langevin dynamics for
         deep neural networks, 2016.
     """
-    if adaptation_steps is not None:
-        hint = "Try the burn_in of the run: V has to see a gradient."
-        adaptation_steps = whole_number("adaptation_steps", adaptation_steps, hint=hint)
-    return PreconditionedLangevin(
-        gradient,
-        as_schedule(step_size, "step_size"),
-        as_schedule(temperature, "temperature", allow_zero=True),
-        real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
-        real_number("damping", damping, above=0.0, hint="Try 1e-3."),
-        None if adaptation_steps is None else jnp.int32(adaptation_steps),
-        flag("correction", correction),
-    )
+    learned = adaptation(decay, damping, adaptation_steps, correction)
+    power = as_schedule(temperature, "temperature", allow_zero=True)
+    return PreconditionedLangevin(gradient, step_size, power, *learned)
 
 
 STRUCTURES = ("dense", "diagonal")

@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import flag, real_number, whole_number
+from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.stepper import Moved
 from ergodax.kernel import State
 from ergodax.sampler.preconditioned import (
     AdaptedLangevin,
+    adaptation,
     estimate_along,
     num_data,
     weight_of_new,
@@ -195,8 +196,8 @@ def shampoo_sgld(
     an estimate of grad U, and m x n matrices G = ghat / N, the gradient per example, and xi of
     standard normal numbers:
         L  <- (1 - w) L + w G G^T / n,   R <- (1 - w) R + w G^T G / m
-        D[Y] = (L + damping^2)^(-1/4) Y (R + damping^2)^(-1/4), L and R drawn to multiples of I by
-               m and n of the n / w and m / w outer products that they are means of
+        L' = (1 - s) L + s (tr L / m) I + damping^2 I,   s = w m / (w m + n),   R' likewise
+        D[Y] = L'^(-1/4) Y R'^(-1/4)
         x+ = x - h D[ghat] + h T Gamma + sqrt(2 h T) D^(1/2)[xi],   Gamma = div D
     with w as for `psgld`, whose diagonal this metric replaces; for vectors, and for arrays whose
     sides are both above `largest`, it is that diagonal, 1 / sqrt(V + damping^2), and for one with
@@ -206,8 +207,8 @@ def shampoo_sgld(
 
     After `adaptation_steps` it is frozen, and the law that of `sgld` with this preconditioner:
     first order in h, and exact as h -> 0. Draw samples from then on. While it adapts there is the
-    bias that `psgld` has. A step multiplies by four m x m and n x n matrices an array; a renewal
-    costs two eigendecompositions, 10 to 20 times as much.
+    bias that `psgld` has. A step multiplies by an m x m and an n x n matrix twice for each array;
+    a renewal costs their eigendecompositions.
 
     Args:
         gradient: an estimator of grad U that can be differentiated, such as ex.Minibatch.
@@ -243,17 +244,11 @@ def shampoo_sgld(
         in non-diagonal metrics, 2023; Gupta, Koren and Singer, Shampoo: preconditioned stochastic
         tensor optimization, 2018.
     """
-    if adaptation_steps is not None:
-        hint = "Try the burn_in of the run: the metric has to see a gradient."
-        adaptation_steps = whole_number("adaptation_steps", adaptation_steps, hint=hint)
     return ShampooLangevin(
         gradient,
-        as_schedule(step_size, "step_size"),
+        step_size,
         as_schedule(temperature, "temperature", allow_zero=True),
-        real_number("decay", decay, at_least=0.0, below=1.0, hint="Try 0.99."),
-        real_number("damping", damping, above=0.0, hint="Try 1e-3."),
-        None if adaptation_steps is None else jnp.int32(adaptation_steps),
-        flag("correction", correction),
+        *adaptation(decay, damping, adaptation_steps, correction),
         whole_number("refresh", refresh, hint="Try 20."),
         whole_number("largest", largest, hint="Try 1024."),
     )
