@@ -132,6 +132,9 @@ def test_bad_input():
         kernel(covariance=np.eye(3))
     with pytest.raises(ValueError, match="covariance is not positive definite"):
         kernel(covariance=-np.eye(2))
+    for mode in (np.full(2, np.nan), np.zeros(3)):
+        with pytest.raises(ValueError, match="^mode: "):
+            kernel(mode=mode)
     flat = ex.Posterior(lambda w: 0.0, lambda w, row: -0.5 * (row[1] - w[0]) ** 2, (X, Y))
     with pytest.raises(ValueError, match="Hessian at the mode is not positive definite"):
         ex.constant_sgd(ex.Minibatch(flat, SIZE), MODE)

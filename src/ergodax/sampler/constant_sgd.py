@@ -92,8 +92,9 @@ def constant_sgd(
 
     Raises:
         TypeError: not such an estimator.
-        ValueError: an unknown covariance or one that is not positive definite, a Hessian that is
-            not, or more than 2,000 dimensions. A step size that is too large stops the chain.
+        ValueError: a mode where the posterior can't be evaluated or is not finite, an unknown
+            covariance or one that is not positive definite, a Hessian that is not, or more than
+            2,000 dimensions. A step size that is too large stops the chain.
 
     Example:
         Least squares where the noise grows with x: the posterior's sd of the slope is too small.
@@ -125,6 +126,12 @@ def constant_sgd(
             f"constant_sgd keeps d x d matrices, and d = {tree.size(position)} is more than "
             f"{LARGEST_HESSIAN}. Try ex.sgld."
         )
+    try:
+        gradient.target.check(position)
+    except ValueError as error:
+        raise ValueError(f"mode: {error}") from error
+    if not tree.known_finite(position):
+        raise ValueError("mode: it has numbers that are not finite. Try what ex.find_mode returns.")
     rows, factor = gradient.target.num_data, _noise_factor(gradient)
     metric = _inverse_hessian(gradient.target, position)
     scores = _score_covariance(gradient.target, position)
