@@ -1,10 +1,10 @@
 """Passes over the data until all means and sds are within 0.05 posterior sd: exact laws.
 
-The mean of a normal law, d = 10,000 coordinates of curvatures from 1 to a condition number, and m
-batches: the gradient's noise has the variance (m - 1) k in a coordinate of curvature k, as that of
-n = N / m rows has where the model is right. It does not depend on the position, so each step is
-affine, and a mode for itself. Its matrices are read off the kernel's own step; what follows is
-linear algebra. A chain starts 10 posterior sds from the mean in each coordinate, at rest.
+The posterior is a normal law, and the gradient's noise has the same covariance everywhere. Each
+step is affine then, and along an eigenvector of the Hessian the mean and variance depend on that
+curvature and on the noise along it alone: one mode, for itself. Its matrices are read off the
+kernel's own step; what follows is linear algebra. A chain starts 10 posterior sds from the mean in
+each mode, at rest.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,34 @@ import ergodax as ex
 from ergodax import tree
 
 GOAL, AWAY = 0.05, 10.0
-DIMENSION, EVERY = 10_000, 250  # modes; while settings are sought, every so many-th of them
+DIMENSION = 10_000  # modes; settings are sought with some 40 of them
 BATCHES, CONDITIONS = (10, 100), (1.0, 100.0)
 STEPS = np.geomspace(2e-4, 1.9, 40)  # in the largest that leapfrog allows, over 2
 FRICTIONS = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+class Normal(NamedTuple):
+    """A normal posterior along the eigenvectors of its Hessian, the least curvature 1.
+
+    Attributes:
+        curvature: shape (d,).
+        variance: of a batch's gradient, shape (d,).
+        batches: m, in a pass.
+    """
+
+    curvature: np.ndarray
+    variance: np.ndarray
+    batches: int
+
+    def some(self, which: np.ndarray) -> "Normal":
+        """These modes alone."""
+        return self._replace(curvature=self.curvature[which], variance=self.variance[which])
+
+
+def well_specified(batches: int, condition: float) -> Normal:
+    """Of 10,000 modes; the noise is that of N / m rows where the model is right, (m - 1) k."""
+    k = np.geomspace(1.0, condition, DIMENSION)
+    return Normal(k, (batches - 1.0) * k, batches)
 
 
 class Modes(NamedTuple):
@@ -60,25 +84,27 @@ def columns(kernel: Any, size: int) -> tuple[Any, Any]:
     return matrix, jnp.stack([answer(1, k) for k in range(count)])
 
 
-def independent(kernel: ex.Kernel, curvature: np.ndarray, variance: np.ndarray) -> Modes:
+def independent(kernel: ex.Kernel, law: Normal) -> Modes:
     """With a batch of its own in each step."""
+    curvature = law.curvature
     matrix, added = (np.asarray(x, float) for x in columns(kernel, curvature.size))
     noise, size = np.einsum("kdi,kdj->dij", added, added), matrix.shape[1]
     mean, covariance = np.zeros(matrix.shape[:2]), np.zeros(matrix.shape)
     mean[:, 0] = AWAY / np.sqrt(curvature)
     covariance[:, 1, 1] = 1.0
     if size == 3:
-        mean[:, 2], covariance[:, 2, 2] = curvature * mean[:, 0], variance
+        mean[:, 2], covariance[:, 2, 2] = curvature * mean[:, 0], law.variance
     return Modes(matrix, noise, mean, covariance, 1)
 
 
-def swept(kernel: ex.Kernel, curvature: np.ndarray, batches: int) -> Modes:
+def swept(kernel: ex.Kernel, law: Normal) -> Modes:
     """Of UBU, a whole sweep of m batches forward and then backward, in a random order.
 
     The noises of different batches add up to nothing, so their covariance is -1 / (m - 1) of the
     variance; those of one batch are the same at both its turns.
     """
-    matrix, added = (np.asarray(x, float) for x in columns(kernel, curvature.size))
+    batches = law.batches
+    matrix, added = (np.asarray(x, float) for x in columns(kernel, law.curvature.size))
     brought, injected = added[2], np.delete(added, 2, axis=0)
     own = np.einsum("kdi,kdj->dij", injected, injected)
     power, noise, paths = np.broadcast_to(np.eye(2), matrix.shape), np.zeros_like(matrix), []
@@ -90,7 +116,7 @@ def swept(kernel: ex.Kernel, curvature: np.ndarray, batches: int) -> Modes:
     each, total = np.einsum("ldi,ldj->dij", both, both), both.sum(axis=0)
     rest = total[:, :, None] * total[:, None, :]
     noise = noise + each + (each - rest) / (batches - 1)
-    start = independent(kernel, curvature, curvature)
+    start = independent(kernel, law)
     return Modes(power, noise, start.mean, start.covariance, 2 * batches)
 
 
@@ -138,21 +164,25 @@ class Method(NamedTuple):
     swept: bool = False
     all_rows: bool = False
 
-    def gradient(self, k: np.ndarray, batches: int) -> Any:
-        """Of modes of these curvatures."""
-        weights = jnp.asarray(k)
+    def gradient(self, law: Normal) -> Any:
+        """Along its modes."""
+        weights = jnp.asarray(law.curvature)
         target = ex.Target(lambda x: 0.5 * jnp.sum(weights * x**2))
-        variance = k * (1e-12 if self.all_rows else batches - 1.0)
-        gradient = ex.NoisyGradient(target, variance)
-        return gradient if self.told is None else ex.KnownCovariance(gradient, self.told * variance)
+        gradient = ex.NoisyGradient(target, law.variance)
+        return (
+            gradient
+            if self.told is None
+            else ex.KnownCovariance(gradient, self.told * law.variance)
+        )
 
-    def law(self, gradient: Any, k: np.ndarray, batches: int, h: float, gamma: float) -> Modes:
-        """What a step, or a sweep, does to the modes."""
-        kernel = self.make(gradient, h, gamma)
-        if self.swept:
-            return swept(kernel, k, batches)
-        steps = batches if self.all_rows else 1
-        return independent(kernel, k, (batches - 1.0) * k)._replace(steps=steps)
+    def steps_needed(self, law: Normal, h: float, gamma: float) -> float:
+        """Steps of h at friction gamma until all is right; one with all rows counts as m."""
+        if self.all_rows:
+            law = law._replace(variance=1e-12 * law.curvature)
+        kernel = self.make(self.gradient(law), h, gamma)
+        modes = swept(kernel, law) if self.swept else independent(kernel, law)
+        count = steps_needed(modes, law.curvature)
+        return law.batches * count if self.all_rows else count
 
 
 def ubu(gradient: Any, h: float, gamma: float) -> ex.Kernel:
@@ -171,16 +201,14 @@ METHODS = {
 }
 
 
-def best(method: Method, batches: int, condition: float) -> tuple[float, float, float]:
+def best(method: Method, law: Normal) -> tuple[float, float, float]:
     """Passes, step size and friction: the best of a grid, at all modes."""
-    k = np.geomspace(1.0, condition, DIMENSION)
-    some = k[np.unique(np.append(np.arange(0, k.size, EVERY), k.size - 1))]
-    gradient = method.gradient(some, batches)
+    k = law.curvature
+    some = law.some(np.unique(np.append(np.arange(0, k.size, max(1, k.size // 40)), k.size - 1)))
     found = [
-        (steps_needed(method.law(gradient, some, batches, h, gamma), some), h, gamma)
-        for h in STEPS / np.sqrt(condition)
+        (method.steps_needed(some, h, gamma), h, gamma)
+        for h in STEPS / np.sqrt(k.max())
         for gamma in FRICTIONS
     ]
     _, h, gamma = min(found)
-    law = method.law(method.gradient(k, batches), k, batches, h, gamma)
-    return steps_needed(law, k) / batches, float(h), float(gamma)
+    return method.steps_needed(law, h, gamma) / law.batches, float(h), float(gamma)
