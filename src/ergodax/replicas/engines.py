@@ -240,7 +240,7 @@ def dask(
 
     Args:
         folder: see `work`; one that all nodes share, or an object store's URL.
-        function: see `work`.
+        function: see `work`; it is sent with each task, so data of gigabytes are better read by it.
         num_workers: tasks; as many run at a time as the cluster has threads.
         key: see `work`.
         client: a `distributed.Client`.
@@ -265,8 +265,9 @@ def dask(
         _task(folder, function, key, options),
         whole_number("num_workers", num_workers),
     )
-    stored = client.scatter(task, broadcast=False)
-    futures = [client.submit(_call, stored, pure=False) for _ in range(num_workers)]
+    # Within each call: Dask leaves a call that needs scattered data behind a long one of a survivor,
+    # and never gives it to the process that has replaced the dead one.
+    futures = [client.submit(_call, task, pure=False) for _ in range(num_workers)]
     for _ in _shown(task["folder"], flag("progress", progress)):
         if not wait(futures, timeout=None if not progress else SHOW).not_done:
             break
