@@ -29,7 +29,7 @@ FRICTION = 5.0  # in units of the mass below
 HEATING = 0.1  # of the temperature
 MOST_STEP = 0.1  # of the frequency of an average weight
 KEPT = 400  # draws of a chain
-TRAJECTORIES, PILOT = 1_500, 40
+PILOT = 40  # trajectories, before the reference's own
 ACCEPTED = 0.8  # at least, of the reference's trajectories
 
 
@@ -114,7 +114,7 @@ def kernels(net: Network) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def reference(net: Network) -> tuple[np.ndarray, np.ndarray, str]:
+def reference(net: Network, trajectories: int) -> tuple[np.ndarray, np.ndarray, str]:
     """Class probabilities (rows, classes) by each half of the chains of HMC; its settings."""
     full, mass, h = ex.FullGradient(net.posterior), ex.Diagonal(net.mass), 0.1
     at = net.trained
@@ -127,7 +127,7 @@ def reference(net: Network) -> tuple[np.ndarray, np.ndarray, str]:
             break
         h *= 0.7
     samples = ex.sample(
-        kernel, num_steps=TRAJECTORIES, burn_in=TRAJECTORIES // 4, positions=at, key=_key(3),
+        kernel, num_steps=trajectories, burn_in=trajectories // 4, positions=at, key=_key(3),
         progress=False,
     )  # fmt: skip
     half = CHAINS // 2
@@ -135,7 +135,7 @@ def reference(net: Network) -> tuple[np.ndarray, np.ndarray, str]:
         jax.tree.map(lambda w, s=s: w[s], samples.position) for s in (np.s_[:half], np.s_[half:])
     ]
     first, second = (predicted(net, draws) for draws in halves)
-    taken = f"{TRAJECTORIES:,} trajectories of {leaps} steps of {h:.3g} in each of {CHAINS} chains"
+    taken = f"{trajectories:,} trajectories of {leaps} steps of {h:.3g} in each of {CHAINS} chains"
     return first, second, taken
 
 
@@ -167,7 +167,7 @@ def compared(truth: np.ndarray, other: np.ndarray, y: np.ndarray) -> list[str]:
     return [f"{agreement:.1f}", f"{variation:.4f}", f"{density:.4f}", f"{accuracy:.1f}"]
 
 
-def table(net: Network, only: Sequence[str] | None) -> Table:
+def table(net: Network, only: Sequence[str] | None, trajectories: int) -> Table:
     """Every sampler on one network, after the reference, the ensemble and SWAG."""
     rows = net.posterior.num_data
     columns = ["", "agreement, %", "total variation", "log density", "accuracy, %", "s"]
@@ -182,7 +182,7 @@ def table(net: Network, only: Sequence[str] | None) -> Table:
         return probabilities
 
     began = time.perf_counter()
-    first, second, taken = reference(net)
+    first, second, taken = reference(net, trajectories)
     truth = 0.5 * (first + second)
     took = f"{time.perf_counter() - began:.0f}"
     found.rows.append(["HMC, half against half", *compared(first, second, net.y)[:2],
@@ -275,9 +275,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = list(NETWORKS)
     parser.add_argument("networks", nargs="*", default=names, help=f"of {', '.join(names)}")
     parser.add_argument("--only", nargs="*", help="parts of the samplers' names")
+    parser.add_argument(
+        "--trajectories", type=int, default=1_500, help="of the reference, a chain (default: 1500)"
+    )
     options = parser.parse_args(arguments)
     for name, value in environment.describe().items():
         print(f"{name:>12}: {value}")
     for name in options.networks:
         print(f"\n{name}", flush=True)
-        print(f"\n{table(NETWORKS[name](), options.only).markdown()}", flush=True)
+        found = table(NETWORKS[name](), options.only, options.trajectories)
+        print(f"\n{found.markdown()}", flush=True)

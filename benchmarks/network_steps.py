@@ -1,11 +1,17 @@
 """What a step costs at the size of networks: `python -m benchmarks network_steps`.
 
 A perceptron 784-1200-760-10 (1.86 million parameters) on rows like MNIST's, batches of 100, in
-float32. Everyone takes steps inside one scan, and draws batches by the same code.
+float32. JAX's contestants take steps inside one scan, and draw batches by the same code. With
+--posteriors PYTHON the samplers of posteriors and torch's SGD run in a process of their own, in
+the same rounds.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -32,13 +38,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
     parser.add_argument("--steps", type=int, default=20, help="steps a run (default: 20)")
+    parser.add_argument(
+        "--posteriors", type=Path, metavar="PYTHON", help="the interpreter that has posteriors"
+    )
     options = parser.parse_args(arguments)
     for name, value in environment.describe().items():
         print(f"{name:>12}: {value}")
-    print(f"\n{_table(options.rounds, options.steps).text()}")
+    with contextlib.ExitStack() as running:
+        torch = {}
+        if options.posteriors is not None:
+            torch = running.enter_context(_torch(options.posteriors, options.steps))
+        print(f"\n{_table(options.rounds, options.steps, torch).text()}")
 
 
-def _table(rounds: int, steps: int) -> Table:
+def _table(rounds: int, steps: int, torch: dict[str, Callable[[int], Any]]) -> Table:
     posterior, start = _posterior()
     gradient = ex.Minibatch(posterior, BATCH)
     size = sum(x.size for x in jax.tree.leaves(ex.tree.freeze(start)))
@@ -51,7 +64,7 @@ def _table(rounds: int, steps: int) -> Table:
         "langevin, BAOAB": _ours(ex.langevin(gradient, h**0.5, 10.0), start, steps),
         "psgld": _ours(ex.psgld(gradient, h), start, steps),
         "microcanonical": _ours(ex.microcanonical(gradient, 1e-2, 1.0), start, steps),
-    }
+    } | torch
     found = race([Contestant(name, run, steps) for name, run in runs.items()], rounds)
     table = Table(
         f"{size:,} parameters, batches of {BATCH}, {steps} steps a run, best of {rounds} rounds",
@@ -66,6 +79,38 @@ def _table(rounds: int, steps: int) -> Table:
         for name, goal in GOALS.items()
     ]
     return table
+
+
+@contextlib.contextmanager
+def _torch(python: Path, steps: int) -> Generator[dict[str, Callable[[int], Any]]]:
+    """Contestants of another process, which is told a name and answers when its steps are taken."""
+    script = Path(__file__).parent / "peers" / "torch_steps.py"
+    settings = [*WIDTHS, ROWS, BATCH, len(os.sched_getaffinity(0))]
+    command = [str(python), str(script), *map(str, settings)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        asked, answers = process.stdin, process.stdout
+        assert asked is not None and answers is not None
+
+        def run(name: str, seed: int) -> np.ndarray:
+            asked.write(f"{name} {steps} {seed}\n")
+            asked.flush()
+            if answers.readline().strip() != "done":
+                raise RuntimeError(f"{python}: {name} of {script.name} has failed; run it by hand")
+            return np.zeros(2)
+
+        try:
+            if answers.readline().strip() != "ready":
+                raise RuntimeError(
+                    f"{python} has no torch or posteriors; run {script.name} by hand"
+                )
+            yield {
+                "torch sgd": lambda seed: run("sgd", seed),
+                "posteriors sgld": lambda seed: run("sgld", seed),
+                "posteriors sghmc": lambda seed: run("sghmc", seed),
+            }
+        finally:
+            process.kill()
 
 
 def _posterior() -> tuple[Any, Any]:
