@@ -29,7 +29,7 @@ from ergodax.learn.design import (
     FrameDesign,
     Matrix,
     check_finite,
-    check_no_time,
+    check_frame,
     is_text,
 )
 from ergodax.learn.families import Family
@@ -136,8 +136,7 @@ class Regression(BaseEstimator):
     def _read(self, X: Any, y: Any) -> tuple[Matrix, list[str], np.ndarray]:
         """The rows to fit, the columns' names, and the target."""
         if self.formula is None and isinstance(X, pd.DataFrame):
-            for name, column in X.items():
-                check_no_time(column, name)
+            check_frame(X)
         if self.formula is not None:
             instance("formula", self.formula, str, "text such as 'y ~ x'")
             design = self._design = FormulaDesign(self.formula, X)
@@ -208,7 +207,7 @@ class Regression(BaseEstimator):
             y = np.asarray(y, np.float64)
         except (TypeError, ValueError):
             raise ValueError(
-                f"y must be numbers, not {shown(y[0])}; for classes see LogisticClassifier."
+                f"y must be numbers, not {shown(str(y[0]))}; for classes see LogisticClassifier."
             ) from None
         check_finite("y", y)
         return y[kept], ()

@@ -172,6 +172,7 @@ def column_of(frame: Any, name: str) -> Any:
     if name not in frame.columns:
         columns = shown([str(each) for each in frame.columns], 300)
         raise ValueError(f"{name!r} is not a column of X: {columns}.")
+    _check_one_of_each_name(frame, [name])
     column: Any = frame[name]
     if column.isna().any():
         row = int(np.argmax(column.isna().to_numpy()))
@@ -193,6 +194,36 @@ def check_no_time(column: Any, name: Any) -> None:
             f"column {str(name)!r} holds times ({column.dtype}), which are no numbers. Code it as "
             "one, such as (column - column.min()).dt.days, or as its month or weekday."
         )
+
+
+def check_frame(frame: Any) -> None:
+    """Fail with the name of a column that can't be numbers or indicators.
+
+    Raises:
+        TypeError: a column holds times, or other things than numbers and text.
+        ValueError: no columns, or two of one name.
+    """
+    if not len(frame.columns):
+        raise ValueError("X has no columns: Found array with 0 feature(s) while 1 is required.")
+    _check_one_of_each_name(frame, list(frame.columns))
+    for name, column in frame.items():
+        check_no_time(column, name)
+        if column.dtype != object or is_text(column):
+            continue
+        numbers = pd.to_numeric(column, errors="coerce")
+        none = (numbers.isna() & column.notna()).to_numpy()
+        if none.any():
+            row = int(np.argmax(none))
+            raise TypeError(
+                f"column {str(name)!r} is neither all numbers nor all text: row {row} holds "
+                f"{shown(column.iloc[row])}. Make it one of the two, such as column.astype(str)."
+            )
+
+
+def _check_one_of_each_name(frame: Any, names: list[Any]) -> None:
+    twice = [name for name in names if list(frame.columns).count(name) > 1]
+    if twice:
+        raise ValueError(f"X has several columns of the name {twice[0]!r}: rename them.")
 
 
 class FrameDesign:

@@ -265,7 +265,7 @@ def dask(
         _task(folder, function, key, options),
         whole_number("num_workers", num_workers),
     )
-    # Within each call: Dask leaves a call that needs scattered data behind a long one of a survivor,
+    # Within each call: one that needs scattered data Dask leaves behind a long one of a survivor,
     # and never gives it to the process that has replaced the dead one.
     futures = [client.submit(_call, task, pure=False) for _ in range(num_workers)]
     for _ in _shown(task["folder"], flag("progress", progress)):
