@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ergodax import learn
+from ergodax.learn.design import FrameDesign, check_table
 
 RNG = np.random.default_rng(3)
 X = 50.0 + 10.0 * RNG.normal(size=100)  # far from 0 and 1
@@ -80,6 +81,8 @@ def test_probabilities_tree_and_pickles(logistic):
     scores = draws["coefficient"] * frame["age"].to_numpy() + draws["intercept"][..., None]
     np.testing.assert_allclose(found[:, 1], special.expit(scores).mean(axis=(0, 1)), atol=0.01)
     assert logistic.predict(frame).tolist() == ["no", "yes", "yes"]
+    with pytest.raises(TypeError, match="neither all numbers nor all text: row 1 holds 'old'"):
+        logistic.predict(frame.assign(age=[30.0, "old", 70.0]))
     tree = logistic.posterior_
     assert tree["posterior"]["coefficient"].dims == ("chain", "draw", "column")
     assert tree["posterior"]["column"].to_numpy().tolist() == ["age"]
@@ -205,6 +208,12 @@ DAYS = pd.date_range("2013-01-01", periods=100)
 def test_bad_input_is_refused_by_name(model, x, y, message):
     with pytest.raises((ValueError, TypeError), match=message):
         model.fit(x, y)
+
+
+def test_an_array_is_refused_where_a_frame_with_text_was_fitted():
+    check_table(X[:, None], None)
+    with pytest.raises(TypeError, match="new rows must be a pandas DataFrame"):
+        check_table(X[:, None], FrameDesign(FRAME))
 
 
 def test_settings_of_rows_are_checked():

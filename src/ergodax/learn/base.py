@@ -29,7 +29,7 @@ from ergodax.learn.design import (
     FrameDesign,
     Matrix,
     check_finite,
-    check_frame,
+    check_table,
     is_text,
 )
 from ergodax.learn.families import Family
@@ -135,8 +135,8 @@ class Regression(BaseEstimator):
 
     def _read(self, X: Any, y: Any) -> tuple[Matrix, list[str], np.ndarray]:
         """The rows to fit, the columns' names, and the target."""
-        if self.formula is None and isinstance(X, pd.DataFrame):
-            check_frame(X)
+        if self.formula is None:
+            check_table(X)
         if self.formula is not None:
             instance("formula", self.formula, str, "text such as 'y ~ x'")
             design = self._design = FormulaDesign(self.formula, X)
@@ -301,6 +301,8 @@ class Regression(BaseEstimator):
     def _matrix(self, X: Any, offset: Any) -> Matrix:
         """New rows, their constant columns left out, with the offset of formula and call."""
         check_is_fitted(self)
+        if self.formula is None:
+            check_table(X, self._design)
         if self._design is not None:
             validate_data(self, X, skip_check_array=True, reset=False)
             matrix = self._design.matrix(X)

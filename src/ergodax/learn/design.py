@@ -196,13 +196,25 @@ def check_no_time(column: Any, name: Any) -> None:
         )
 
 
-def check_frame(frame: Any) -> None:
+def check_table(frame: Any, design: "FrameDesign | None" = None) -> None:
     """Fail with the name of a column that can't be numbers or indicators.
 
+    Args:
+        frame: arrays, of which it says nothing, or a data frame.
+        design: of the rows that were fitted, if text was among them.
+
     Raises:
-        TypeError: a column holds times, or other things than numbers and text.
+        TypeError: a column holds times, or other things than numbers and text; or an array where
+            a frame was fitted.
         ValueError: no columns, or two of one name.
     """
+    if not isinstance(frame, pd.DataFrame):
+        if design is not None:
+            raise TypeError(
+                "fit was given a data frame with text in it, so new rows must be a pandas "
+                f"DataFrame with its columns, not {shown(type(frame))}."
+            )
+        return
     if not len(frame.columns):
         raise ValueError("X has no columns: Found array with 0 feature(s) while 1 is required.")
     _check_one_of_each_name(frame, list(frame.columns))

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ergodax import network, tree
 from ergodax.checks import choice, flag, instance, real_number, shown, whole_number
 from ergodax.learn.base import MOST_DRAWS, NUMBERS, validate_data
-from ergodax.learn.design import FrameDesign, check_finite, check_frame, is_text
+from ergodax.learn.design import FrameDesign, check_finite, check_table, is_text
 from ergodax.learn.estimators import central_interval
 from ergodax.learn.members import Members, sample_members
 from ergodax.learn.modules import ACTIVATIONS, drawn_anew, each_draw, perceptron
@@ -154,8 +154,8 @@ class _Network(BaseEstimator):
 
     def _columns(self, X: Any, reset: bool) -> np.ndarray:
         """Rows as numbers, text as indicators."""
+        check_table(X, None if reset else self._design)
         if isinstance(X, pd.DataFrame):
-            check_frame(X)
             if self._design is not None or any(is_text(X[name]) for name in X.columns):
                 validate_data(self, X, skip_check_array=True, reset=reset)
                 if reset:
