@@ -84,6 +84,23 @@ def test_many_indicators_of_several_columns(tmp_path):
         tables.read_table(path, "y")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b;y\n1,5;2;0\n", r"';' between its values.*sep=';'"),
+        ("a\tb\ty\n1\t2\t0\n", "between its values"),
+        ("a,b,y\n", "a header and no rows"),
+        ("größe,y\n1,0\n", "can't be read as .csv.*save it as UTF-8"),
+        ("a,b,z\n1,2,0\n", "^target='y' is not a column of"),
+    ],
+)
+def test_files_of_other_kinds_are_refused_with_what_to_do(tmp_path, text, message):
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=message):
+        tables.read_table(path, "y")
+
+
 def test_a_name_that_stands_twice(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,a,y\n" + "1,2,3,0\n4,5,6,1\n" * 20)

@@ -287,13 +287,15 @@ def read_columns(path: Any, target: Any) -> tuple[pd.DataFrame, pd.Series]:
         names, enough = (_csv_header if path.suffix == ".csv" else _parquet_header)(path)
         _check_names(path, names, enough)
         if target not in names:
-            raise ValueError(f"target={target!r} is not a column of {path}: {shown(names, 300)}.")
+            raise _Refused(f"target={target!r} is not a column of {path}: {shown(names, 300)}.")
         frame = _read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     except _Refused:
         raise
     # A damaged file can fail in any stage of a decoder, in its own kinds of errors.
     except Exception as error:
         words = str(error).strip() or type(error).__name__
+        if isinstance(error, UnicodeDecodeError):
+            words += "; save it as UTF-8"
         raise ValueError(f"{path} can't be read as {path.suffix}: {words}") from None
     _check_complete(path, frame)
     outcome = frame.pop(target)
@@ -310,9 +312,18 @@ def _csv_header(path: Path) -> tuple[list[str], bool]:
         names = next((row for row in csv.reader(file) if row), None)
     if names is None:
         raise ValueError("No columns to parse from file")
+    if len(names) == 1 and (between := re.search(r"[;\t|]", names[0])):
+        raise _Refused(
+            f"{path} has {shown(between[0])} between its values. Write it again with commas, by "
+            f"pandas.read_csv(path, sep={between[0]!r}).to_csv(path, index=False), and with "
+            "decimal=',' if its numbers have commas."
+        )
     needed = -(-len(names) // COLUMNS_A_ROW)
     with path.open("rb") as file:  # lines, of which a quoted text may have several
-        return names, sum(1 for _ in itertools.islice(file, needed + 1)) - 1 >= needed
+        rows = sum(1 for _ in itertools.islice(file, needed + 1)) - 1
+    if rows < 1:
+        raise _Refused(f"{path} has a header and no rows.")
+    return names, rows >= needed
 
 
 def _parquet_header(path: Path) -> tuple[list[str], bool]:
