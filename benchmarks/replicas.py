@@ -39,11 +39,11 @@ def estimator() -> Any:
 def sleeper(key: jax.Array) -> dict[str, Any]:
     """A replica that takes as long as its value says, so that what is long is killed more often.
 
-    Exponential, of mean 1 and mean square 2; a tenth of a second on average. Were those that a
-    kill cuts short lost, the mean would be too small.
+    Exponential, of mean 1 and mean square 2; a second on average. Were those that a kill cuts short
+    lost, the mean would be too small.
     """
     value = float(jax.random.exponential(key))
-    time.sleep(0.1 * value)
+    time.sleep(value)
     return {"mean": np.array([value - 1.0]), "second_moment": np.array([0.5 * value**2])}
 
 
