@@ -222,7 +222,7 @@ def check_table(frame: Any, design: "FrameDesign | None" = None) -> None:
         check_no_time(column, name)
         if column.dtype != object or is_text(column):
             continue
-        numbers = pd.to_numeric(column, errors="coerce")
+        numbers: Any = pd.to_numeric(column, errors="coerce")
         none = (numbers.isna() & column.notna()).to_numpy()
         if none.any():
             row = int(np.argmax(none))
