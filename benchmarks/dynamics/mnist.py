@@ -17,9 +17,8 @@ import numpy as np
 import ergodax as ex
 from benchmarks.dynamics.passes import METHODS, Normal, best
 from benchmarks.report import Table
-from benchmarks.strangers.posteriordb import shared
 from benchmarks.strangers.reference import newton
-from benchmarks.strangers.tables import standard
+from benchmarks.strangers.tables import sevens_and_nines
 
 BATCH, COMPONENTS = 100, 128
 CHAINS = 64
@@ -33,7 +32,7 @@ KERNELS: dict[str, Callable[..., ex.Kernel]] = {
 
 
 class Sevens(NamedTuple):
-    """The posterior along the eigenvectors of its Hessian at the mode, in sds of the modes.
+    """The posterior along the eigenvectors of its Hessian at the mode, the least curvature 1.
 
     Attributes:
         posterior: of z, where w = mode + vectors z / sqrt(curvature of the least mode).
@@ -44,24 +43,10 @@ class Sevens(NamedTuple):
     law: Normal
 
 
-def rows() -> tuple[np.ndarray, np.ndarray]:
-    """Design matrix (N, d) and labels (N,).
-
-    Raises:
-        Absent: MNIST's file is not there.
-    """
-    with np.load(shared("mnist.npz")) as held:
-        keep = np.isin(held["y_train"], [7, 9])
-        x, label = held["x_train"][keep].reshape(-1, 784) / 255.0, held["y_train"][keep]
-    x = x - x.mean(axis=0)
-    axes = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :COMPONENTS]
-    return np.column_stack([np.ones(len(x)), standard(x @ axes)]), (label == 9).astype(float)
-
-
 @functools.cache
 def sevens() -> Sevens:
     """Rotated and shifted alone, and all coordinates in one unit, so that a run is the same run."""
-    x, y = rows()
+    x, y = sevens_and_nines(COMPONENTS)
     number = len(x)
     with jax.enable_x64(True):
         mode, hessian = newton(lambda w: _energy(w, x, y), jnp.zeros(x.shape[1]))
@@ -143,9 +128,9 @@ def _known(gradient: Any) -> Any:
     return ex.KnownCovariance(gradient, jnp.float32(sevens().law.variance))
 
 
-def relaxation(curvature: float, h: float, gamma: float) -> int:
-    """Steps in which the slowest mode forgets."""
-    rate = gamma / 2.0 - np.sqrt(max(0.0, gamma**2 / 4.0 - curvature))
+def relaxation(h: float, gamma: float) -> int:
+    """Steps in which the slowest mode, of curvature 1, forgets."""
+    rate = gamma / 2.0 - np.sqrt(max(0.0, gamma**2 / 4.0 - 1.0))
     return int(np.ceil(1.0 / (rate * h)))
 
 
@@ -161,7 +146,7 @@ def table() -> Table:
     gradient = ex.Minibatch(posterior, BATCH)
     for name, make in KERNELS.items():
         passes, h, gamma = settings[name]
-        measured = bias(make(gradient, h, gamma), relaxation(1.0, h, gamma))
+        measured = bias(make(gradient, h, gamma), relaxation(h, gamma))
         cells = [f"{passes:,.1f}", f"{passes / settings['sms_ubu'][0]:.2f}", f"{h:.2g}"]
         found.rows.append([name, *cells, f"{gamma:g}", *(f"{x:.3f}" for x in measured)])
         print(" ", *found.rows[-1], flush=True)

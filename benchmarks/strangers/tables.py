@@ -40,14 +40,21 @@ def a9a() -> Problem:
     "mnist-7-9", "sevens and nines, 12,214 x 51 principal components", causes=r"extreme|curvature"
 )
 def mnist() -> Problem:
-    held = np.load(shared("mnist.npz"))
-    keep = np.isin(held["y_train"], [7, 9])
-    x = held["x_train"][keep].reshape(-1, 784) / 255.0
+    return logistic(*sevens_and_nines(50), 1.0, draws=8_000)
+
+
+def sevens_and_nines(components: int) -> tuple[np.ndarray, np.ndarray]:
+    """A constant and so many principal components of MNIST's pixels, and which digits are nines.
+
+    Raises:
+        Absent: MNIST's file is not there.
+    """
+    with np.load(shared("mnist.npz")) as held:
+        keep = np.isin(held["y_train"], [7, 9])
+        x, digit = held["x_train"][keep].reshape(-1, 784) / 255.0, held["y_train"][keep]
     x = x - x.mean(axis=0)
-    axes = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :50]
-    x = standard(x @ axes)
-    y = (held["y_train"][keep] == 9).astype(float)
-    return logistic(np.column_stack([np.ones(len(x)), x]), y, 1.0, draws=8_000)
+    axes = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :components]
+    return np.column_stack([np.ones(len(x)), standard(x @ axes)]), (digit == 9).astype(float)
 
 
 @case(
