@@ -32,7 +32,7 @@ ifeq ($(TORCH_PYTHON),)
 else
 	$(MAKE) .venv-torch/made
 	.venv-torch/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/bridge \
-		tests/unit/test_network_flax.py
+		tests/unit/test_network_flax.py tests/unit/test_network_linen.py
 	.venv-torch/bin/python -m pytest tests/slow/docs -k "bridges or networks"
 endif
 

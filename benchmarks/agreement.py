@@ -37,11 +37,10 @@ class Network:
     """A posterior, its test rows, starts, and the scales that steps are derived from."""
 
     def __init__(self, name: str, new: Callable[[Any], Any], rows: Sequence[np.ndarray]) -> None:
-        x, y, self.x, self.y = rows
+        *self.rows, self.x, self.y = rows
         keys = jax.random.split(jax.random.key(0), CHAINS)
-        likelihood, prior = ex.network.likelihoods.Categorical(), ex.network.priors.Normal(1.0)
-        self.name = name
-        self.posterior = ex.network.posterior(new(keys[0]), (x, y), likelihood, prior)
+        self.name, self.module = name, new(keys[0])
+        self.posterior = self._posterior()
         starts = [self.posterior.position(new(key)) for key in keys]
         self.starts = jax.tree.map(lambda *w: jnp.stack(w), *starts)
         self.gradient = ex.Minibatch(self.posterior, BATCH)
@@ -51,6 +50,16 @@ class Network:
         )
         self.trained, self.seconds = found.positions, time.perf_counter() - began
         self.fisher, self.mass = self._scales()
+
+    def computed_in(self, dtype: Any) -> None:
+        """Let the samplers' gradients come from a forward pass in this dtype."""
+        self.gradient = ex.Minibatch(self._posterior(dtype), BATCH)
+
+    def _posterior(self, dtype: Any = None) -> Any:
+        likelihood, prior = ex.network.likelihoods.Categorical(), ex.network.priors.Normal(1.0)
+        return ex.network.posterior(
+            self.module, tuple(self.rows), likelihood, prior, compute_dtype=dtype
+        )
 
     @property
     def size(self) -> int:
@@ -278,10 +287,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--trajectories", type=int, default=1_500, help="of the reference, a chain (default: 1500)"
     )
+    parser.add_argument(
+        "--compute-dtype",
+        help="of the samplers' forward passes, such as bfloat16 (default: float32)",
+    )
     options = parser.parse_args(arguments)
     for name, value in environment.describe().items():
         print(f"{name:>12}: {value}")
     for name in options.networks:
         print(f"\n{name}", flush=True)
-        found = table(NETWORKS[name](), options.only, options.trajectories)
+        net = NETWORKS[name]()
+        if options.compute_dtype is not None:
+            net.computed_in(options.compute_dtype)
+        found = table(net, options.only, options.trajectories)
         print(f"\n{found.markdown()}", flush=True)

@@ -52,14 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _table(rounds: int, steps: int, torch: dict[str, Callable[[int], Any]]) -> Table:
-    posterior, start = _posterior()
+    posterior, start = perceptron()
     gradient = ex.Minibatch(posterior, BATCH)
     size = sum(x.size for x in jax.tree.leaves(ex.tree.freeze(start)))
+    low = ex.Minibatch(perceptron(jnp.bfloat16)[0], BATCH)
     h = 1e-7
     runs = {
         "optax sgd": _optax(optax.sgd(h), gradient, start, steps),
         "optax adam": _optax(optax.adam(1e-4), gradient, start, steps),
         "sgld": _ours(ex.sgld(gradient, h), start, steps),
+        "sgld, bfloat16 forward": _ours(ex.sgld(low, h), start, steps),
         "sghmc": _ours(ex.sghmc(gradient, h**0.5, 10.0), start, steps),
         "langevin, BAOAB": _ours(ex.langevin(gradient, h**0.5, 10.0), start, steps),
         "psgld": _ours(ex.psgld(gradient, h), start, steps),
@@ -113,7 +115,8 @@ def _torch(python: Path, steps: int) -> Generator[dict[str, Callable[[int], Any]
             process.kill()
 
 
-def _posterior() -> tuple[Any, Any]:
+def perceptron(compute_dtype: Any = None) -> tuple[Any, Any]:
+    """The posterior of the network, and a start."""
     rng = np.random.default_rng(0)
     x = (rng.random((ROWS, WIDTHS[0])) * (rng.random((ROWS, WIDTHS[0])) < 0.2)).astype(np.float32)
     y = rng.integers(10, size=ROWS)
@@ -121,7 +124,9 @@ def _posterior() -> tuple[Any, Any]:
     layers = [eqx.nn.Linear(a, b, key=k) for a, b, k in zip(WIDTHS, WIDTHS[1:], keys, strict=False)]
     relu = eqx.nn.Lambda(jax.nn.relu)
     module = eqx.nn.Sequential([layers[0], relu, layers[1], relu, layers[2]])
-    posterior = ex.network.posterior(module, (x, y), ex.network.likelihoods.Categorical())
+    posterior = ex.network.posterior(
+        module, (x, y), ex.network.likelihoods.Categorical(), compute_dtype=compute_dtype
+    )
     return posterior, posterior.start
 
 

@@ -191,8 +191,8 @@ BATCH_NORM = eqx.nn.Sequential([eqx.nn.BatchNorm(3, "batch", mode="batch")])
     [
         (BATCH_NORM, np.ones(12), Gaussian(), ValueError, "keeps statistics of the batches"),
         (Looked(0.5), np.ones(12), Gaussian(), ValueError, "dropout drops units at random"),
-        (jnp.tanh, np.ones(12), Gaussian(), TypeError, "must be an Equinox or Flax NNX module"),
-        (3, np.ones(12), Gaussian(), TypeError, "must be an Equinox or Flax NNX module, not 3"),
+        (jnp.tanh, np.ones(12), Gaussian(), TypeError, "must be an Equinox or Flax module"),
+        (3, np.ones(12), Gaussian(), TypeError, "must be an Equinox or Flax module, not 3"),
         (eqx.nn.Lambda(jnp.tanh), np.ones(12), Gaussian(), ValueError, "nothing to sample"),
         (mlp(1, jnp.float32), np.ones(12), 0.1, TypeError, "likelihood must be one of"),
         (mlp(2, jnp.float32), np.ones(12), Gaussian(), ValueError, "one output for each number"),

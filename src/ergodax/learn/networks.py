@@ -57,7 +57,7 @@ class _Network(BaseEstimator):
     Args:
         hidden_layer_sizes: units of each hidden layer.
         activation: "silu", "tanh", "relu" or "gelu".
-        module: in place of the layers, an Equinox or Flax NNX module, whose matrices are drawn
+        module: in place of the layers, any that `network.posterior` takes, whose matrices are drawn
             anew for each member but the first, with their own sds; or a function of a key that
             makes one.
         prior: one of network.priors; by default normal with sd 4 / sqrt(inputs).

@@ -1,9 +1,10 @@
-"""An Equinox or Flax NNX module taken apart: what is sampled, and how it is called."""
+"""An Equinox or Flax module, or a function, taken apart: what is sampled, and how it is called."""
 
 # pyright: reportMissingImports=false
 import dataclasses
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -29,6 +30,73 @@ DROPOUT = (
 
 # Their arrays are no weights of a sum over inputs, whatever their shapes.
 WITHOUT_INPUTS = (eqx.nn.Embedding, eqx.nn.LayerNorm, eqx.nn.RMSNorm, eqx.nn.GroupNorm)
+NAMES_WITHOUT_INPUTS = ("bias", "scale", "embedding", "b", "offset", "embeddings")
+BIASES = ("bias", "b")  # Flax's name and Haiku's
+
+
+class Function(eqx.Module):
+    """A network that is a function of its parameters, such as one of Haiku, for `posterior`.
+
+    Args:
+        apply: `apply(parameters, rows)` gives the outputs of a batch of rows, such as
+            `hk.without_apply_rng(hk.transform(f)).apply`.
+        parameters: a tree of arrays. The default prior takes the last axis of an array for its
+            outputs, and biases, scales, offsets and embeddings by their names.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import ergodax.network as network
+        >>> def apply(parameters, rows):
+        ...     return rows @ parameters["w"] + parameters["b"]
+        >>> module = network.Function(apply, {"w": jnp.zeros((3, 1)), "b": jnp.zeros(1)})
+        >>> data = jnp.ones((8, 3)), jnp.ones(8)
+        >>> network.posterior(module, data, network.likelihoods.Gaussian(0.1)).paths()
+        ['b', 'w']
+    """
+
+    apply: Callable[[PyTree, PyTree], Array] = eqx.field(static=True)
+    parameters: PyTree
+
+    def __call__(self, rows: PyTree) -> Array:
+        """The outputs of a batch."""
+        return self.apply(self.parameters, rows)
+
+
+def _combined(parameters: PyTree, rest: PyTree) -> Any:
+    """How an Equinox module is put together."""
+    return eqx.combine(parameters, tree.thaw(rest))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Nnx:
+    """How a Flax NNX module is put together."""
+
+    graph: Any
+
+    def __call__(self, parameters: PyTree, rest: PyTree) -> Any:
+        from flax import nnx
+
+        return nnx.merge(self.graph, nnx.State(parameters), rest)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Linen:
+    """How a bound Flax Linen module is put together."""
+
+    unbound: Any
+
+    def __call__(self, parameters: PyTree, rest: PyTree) -> Any:
+        return self.unbound.bind({**rest, "params": parameters})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Function:
+    """How a function is given its parameters."""
+
+    apply: Callable[[PyTree, PyTree], Array]
+
+    def __call__(self, parameters: PyTree, rest: PyTree) -> Any:
+        return Function(self.apply, _combined(parameters, rest))
 
 
 class Network(eqx.Module):
@@ -36,32 +104,44 @@ class Network(eqx.Module):
 
     rest: PyTree  # what the module has besides parameters
     fixed: PyTree  # parameters that stay as they are, in the structure of all; None elsewhere
+    put_together: Callable[[PyTree, PyTree], Any] = eqx.field(static=True)  # of parameters and rest
     # How many inputs each parameter array has, in the order of the leaves; 1 where a prior is not
     # scaled by them.
     inputs: tuple[int, ...] = eqx.field(static=True)
     batched: bool = eqx.field(static=True)  # whether the module takes a whole batch
-    graph: Any = eqx.field(static=True, default=None)  # of a Flax module
     convolves: bool = eqx.field(static=True, default=False)  # then by products, on a host
+    compute_dtype: Any = eqx.field(static=True, default=None)  # of the forward pass; None: as given
 
     def module(self, parameters: PyTree) -> Any:
         """The module with these parameters, a tree like that of `take_apart`."""
         parameters = parameters if self.fixed is None else eqx.combine(parameters, self.fixed)
-        if self.graph is None:
-            return eqx.combine(parameters, tree.thaw(self.rest))
-        from flax import nnx
-
-        return nnx.merge(self.graph, nnx.State(parameters), self.rest)
+        return self.put_together(parameters, self.rest)
 
     def __call__(self, parameters: PyTree, rows: PyTree) -> Array:
-        """The outputs for some rows, leading axis n."""
+        """The outputs for some rows, leading axis n, in the dtype of the parameters."""
+        dtype = tree.result_dtype(parameters)
+        network, parameters, rows = _cast(self.compute_dtype, (self, parameters, rows))
 
         def outputs(parameters: PyTree, rows: PyTree) -> Array:
-            module = self.module(parameters)
+            module = network.module(parameters)
             return module(rows) if self.batched else jax.vmap(module)(rows)
 
         if self.convolves and jax.default_backend() == "cpu":
-            return as_products(outputs)(parameters, rows)
-        return outputs(parameters, rows)
+            outputs = as_products(outputs)
+        found = outputs(parameters, rows)
+        return found if self.compute_dtype is None else found.astype(dtype)
+
+    def computed_in(self, dtype: Any) -> "Network":
+        """The same network with another dtype of the forward pass. Raises: TypeError for none."""
+        if dtype is None:
+            return self
+        try:
+            dtype = jnp.dtype(dtype)
+        except TypeError:
+            dtype = None
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError("compute_dtype must be a floating-point dtype, such as jnp.bfloat16.")
+        return dataclasses.replace(self, compute_dtype=dtype)
 
     def fitted_to(self, parameters: PyTree, rows: PyTree) -> "Network":
         """The same network, after a look at whether it convolves such rows."""
@@ -69,27 +149,27 @@ class Network(eqx.Module):
         return dataclasses.replace(self, convolves=convolves)
 
 
+def _cast(dtype: Any, given: PyTree) -> PyTree:
+    """A tree with its floating-point arrays in a dtype; None leaves them as they are."""
+
+    def leaf(x: Any) -> Any:
+        floating = eqx.is_array(x) and jnp.issubdtype(x.dtype, jnp.floating)
+        return jnp.asarray(x, dtype) if floating else x
+
+    return given if dtype is None else jax.tree.map(leaf, given)
+
+
 def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tuple[Network, PyTree]:
     """A module as a function of its parameters, and these: its floating-point arrays.
 
     They are the module with None in place of all else for Equinox, a dict for Flax; where
     `trainable` chooses some, the others are None too. By default an Equinox module takes one row
-    and a Flax module a batch; `batched` says otherwise.
+    and all others a batch; `batched` says otherwise.
     Raises: TypeError for what is no such module, ValueError for one with no posterior.
     """
     if batched is not None:
         flag("batched", batched)
-    if not callable(module):
-        raise TypeError(f"module must be an Equinox or Flax NNX module, not {module!r}.")
-    if isinstance(module, eqx.Module):
-        network, parameters = _equinox(module, bool(batched))
-    elif any(cls.__module__.startswith("flax.nnx") for cls in inspect.getmro(type(module))):
-        network, parameters = _flax(module, batched is not False)
-    else:
-        raise TypeError(
-            f"module must be an Equinox or Flax NNX module, not {type(module).__name__}. For other "
-            "functions try ex.Posterior with batched=True."
-        )
+    network, parameters = _parts(module, batched)
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     if not leaves:
         raise ValueError("module has no floating-point array, so there is nothing to sample.")
@@ -102,7 +182,24 @@ def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tupl
     moving, fixed = eqx.partition(parameters, chosen)
     which = zip(network.inputs, jax.tree.leaves(chosen), strict=True)
     inputs = tuple(count for count, moves in which if moves)
-    return Network(network.rest, fixed, inputs, network.batched, network.graph), moving
+    return dataclasses.replace(network, fixed=fixed, inputs=inputs), moving
+
+
+def _parts(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
+    kinds = [cls.__module__ for cls in inspect.getmro(type(module))]
+    if isinstance(module, Function):
+        return _function(module, batched is not False)
+    if isinstance(module, eqx.Module) and callable(module):
+        return _equinox(module, bool(batched))
+    if callable(module) and any(kind.startswith("flax.nnx") for kind in kinds):
+        return _nnx(module, batched is not False)
+    if any(kind.startswith("flax.linen") for kind in kinds):
+        return _linen(module, batched is not False)
+    what = repr(module) if not callable(module) else type(module).__name__
+    raise TypeError(
+        f"module must be an Equinox or Flax module, not {what}. Of a function of parameters and a "
+        "batch, such as Haiku's, try network.Function(apply, parameters)."
+    )
 
 
 def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
@@ -124,7 +221,7 @@ def _equinox(module: eqx.Module, batched: bool) -> tuple[Network, PyTree]:
         1 if any(path[: len(p)] == p for p in without) else _inputs(path, leaf)
         for path, leaf in leaves
     )
-    return Network(tree.hide(rest), None, inputs, batched), parameters
+    return Network(tree.hide(rest), None, _combined, inputs, batched), parameters
 
 
 def _inputs(path: tuple[Any, ...], leaf: Any) -> int:
@@ -134,7 +231,7 @@ def _inputs(path: tuple[Any, ...], leaf: Any) -> int:
     return math.prod(leaf.shape[1:])
 
 
-def _flax(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
+def _nnx(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
     from flax import nnx
 
     known = {}
@@ -145,19 +242,44 @@ def _flax(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
         if isinstance(node, nnx.Dropout) and not node.deterministic and node.rate > 0:
             raise ValueError(DROPOUT.format(where=where, how="module.eval()"))
         if isinstance(node, nnx.LinearGeneral):
-            known[(*path, "kernel")] = math.prod(np.atleast_1d(node.in_features).tolist())
+            known[(*map(str, path), "kernel")] = math.prod(np.atleast_1d(node.in_features).tolist())
     graph, parameters, rest = nnx.split(module, nnx.Param, ...)
     pure = nnx.to_pure_dict(parameters)
-    leaves = [
-        (tuple(key.key for key in path), value)
-        for path, value in jax.tree_util.tree_leaves_with_path(pure)
-    ]
-    inputs = tuple(known.get(path, _flax_inputs(path, value)) for path, value in leaves)
-    return Network(rest, None, inputs, batched, graph), pure
+    inputs = _inputs_by_name(pure, known)
+    return Network(rest, None, _Nnx(graph), inputs, batched), pure
 
 
-def _flax_inputs(path: tuple[Any, ...], value: Any) -> int:
-    """Flax keeps outputs last."""
-    if path[-1] in ("bias", "scale", "embedding"):
-        return 1
-    return math.prod(value.shape[:-1]) if value.ndim > 1 else 1
+def _linen(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
+    if module.scope is None:
+        raise TypeError(
+            f"{type(module).__name__} has no parameters yet: a Linen module must be bound to them. "
+            "Try network.posterior(module.bind(variables), ...)."
+        )
+    unbound, variables = module.unbind()
+    rest = {name: values for name, values in variables.items() if name != "params"}
+    if "batch_stats" in rest:
+        where = tree.path_name(jax.tree_util.tree_leaves_with_path(rest["batch_stats"])[0][0])
+        raise ValueError(STATEFUL.format(where=where, kind="batch_stats"))
+    parameters = dict(variables.get("params", {}))
+    inputs = _inputs_by_name(parameters)
+    return Network(rest, None, _Linen(unbound), inputs, batched), parameters
+
+
+def _function(module: Function, batched: bool) -> tuple[Network, PyTree]:
+    parameters, rest = eqx.partition(module.parameters, eqx.is_inexact_array)
+    inputs = _inputs_by_name(parameters)
+    return Network(tree.hide(rest), None, _Function(module.apply), inputs, batched), parameters
+
+
+def _inputs_by_name(parameters: PyTree, known: dict[tuple, int] | None = None) -> tuple[int, ...]:
+    """Flax and Haiku keep outputs last; a bias beside an array has their shape."""
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    arrays = [(tuple(tree.path_name((key,)) for key in path), x) for path, x in leaves]
+    outputs = {key[:-1]: x.size for key, x in arrays if key and key[-1] in BIASES}
+
+    def inputs(key: tuple[str, ...], x: Array) -> int:
+        if x.ndim < 2 or (key and key[-1] in NAMES_WITHOUT_INPUTS):
+            return 1
+        return (known or {}).get(key) or max(1, x.size // outputs.get(key[:-1], x.shape[-1]))
+
+    return tuple(inputs(key, x) for key, x in arrays)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from ergodax import tree
 from ergodax.data.source import Source
 from ergodax.network.likelihoods import Likelihood
-from ergodax.network.modules import Network, take_apart
+from ergodax.network.modules import DROPOUT, Network, take_apart
 from ergodax.network.priors import ByPath, Normal, Prior, check_prior
 from ergodax.target.posterior import Posterior
 
@@ -101,8 +101,9 @@ def posterior(
     *,
     batched: bool | None = None,
     trainable: Any = None,
+    compute_dtype: Any = None,
 ) -> NetworkPosterior:
-    """The posterior of the parameters of an Equinox or Flax NNX module.
+    """The posterior of the parameters of a network: an Equinox or Flax module, or a function.
 
     U = -log prior(weights) - sum over rows of log p(y_i | f(x_i; weights)). Parameters are the
     module's floating-point arrays; functions, integer arrays and sizes are structure. A position
@@ -110,7 +111,9 @@ def posterior(
     `start` is the module's own, `module(position)` the module at a draw.
 
     Args:
-        module: an Equinox module called with one row, or a Flax NNX module called with a batch.
+        module: an Equinox module called with one row, or, called with a batch, a Flax NNX module,
+            a Linen module bound to its variables (`module.bind(variables)`), or a
+            `network.Function` of parameters and rows, such as one of Haiku.
         data: (inputs, targets), leading axis N in common; inputs may be a tree. Or a source of
             such pairs, as of ex.data.npy.
         likelihood: one of network.likelihoods: Gaussian, Categorical, Bernoulli.
@@ -120,12 +123,16 @@ def posterior(
         trainable: the parameters that are sampled, all others staying as the module has them, such
             as trained weights: a name such as "layers.2", a pattern such as "*.bias" or "*lora*", a
             list of them, or a function of a parameter's name. By default all.
+        compute_dtype: of the forward pass and its derivative, such as jnp.bfloat16: weights and
+            inputs are rounded to it, outputs are not. The position, the likelihood and the prior
+            stay as they are, so that steps smaller than a weight's rounding are not lost. By
+            default that of the parameters.
 
     Returns:
         A Posterior; its mode is the maximum a posteriori network.
 
     Raises:
-        TypeError: not a module, a likelihood, a prior or a pair.
+        TypeError: not a module, a likelihood, a prior, a pair or a floating-point dtype.
         ValueError: layers with statistics of batches, dropout, targets that do not fit the
             outputs, or a pattern without a match.
 
@@ -151,6 +158,7 @@ def posterior(
             raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
         data = tuple(data)
     network, parameters = take_apart(module, batched, trainable)
+    network = network.computed_in(compute_dtype)
     paths = _paths(parameters)
     if isinstance(prior, ByPath):
         priors = prior.assign(paths)
@@ -170,7 +178,13 @@ def _check(posterior: NetworkPosterior) -> None:
     network = posterior.program.network
     try:
         outputs = jax.eval_shape(network, posterior.start["network"], rows)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # of the user's module, of whatever kind
+        if "RngError" in type(error).__name__:  # of Flax, which knows when a Linen module drops
+            how = "deterministic=True"
+            where = type(network.module(posterior.start["network"])).__name__
+            raise ValueError(DROPOUT.format(where=where, how=how)) from error
+        if not isinstance(error, TypeError | ValueError):
+            raise
         shapes = jax.tree.map(lambda x: x.shape[1:], rows)
         how = "a batch" if network.batched else "one row"
         raise ValueError(
