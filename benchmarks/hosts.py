@@ -1,6 +1,6 @@
 """Several devices and processes of one host: what a step costs, what the loss of one costs.
 
-`python -m benchmarks hosts` prints both tables. `python -m benchmarks.hosts JOB FOLDER` is one
+`python -m benchmarks hosts` prints three tables. `python -m benchmarks.hosts JOB FOLDER` is one
 process of a job; `JOBS` says which there are. A process has one thread to compute with, so that two
 devices are two threads, however they are had.
 """
@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from benchmarks.network_steps import WIDTHS, perceptron
 from benchmarks.processes import Processes, child, environment, wait_for
 from benchmarks.report import Table
 from ergodax.driver.progress import Clock
@@ -145,21 +146,45 @@ def long(folder: Path) -> Any:
     return None
 
 
+def split(folder: Path) -> dict[str, list[float]]:
+    """MB of a chain's state on a device, and milliseconds a step, by devices that share it."""
+    model, start = perceptron()
+    kernel = ex.sghmc(ex.Minibatch(model, BATCH_SIZE), 1e-4, 10.0)
+    run: dict[str, Any] = dict(num_steps=50, thin=50, key=jax.random.key(0), progress=False)
+    meshes = {"no mesh": None} | {str(k): ex.mesh(1, 1, k) for k in (1, 2, 4)}
+    found, draws = {}, {}
+    for name, mesh in meshes.items():
+        samples = ex.sample(kernel, start, mesh=mesh, **run)
+        state = [x for x in jax.tree.leaves(samples.final_state) if isinstance(x, jax.Array)]
+        held = sum(x.addressable_shards[0].data.nbytes for x in state) / 1e6
+        draws[name] = np.concatenate([np.ravel(x) for x in jax.tree.leaves(samples.position)])
+        difference = float(np.abs(draws[name] - draws["no mesh"]).max())
+        found[name] = [held, float("inf"), difference]
+    for _ in range(5):
+        for name, mesh in meshes.items():
+            begin = time.perf_counter()
+            ex.sample(kernel, start, mesh=mesh, **run)
+            took = 1e3 * (time.perf_counter() - begin) / run["num_steps"]
+            found[name][1] = min(found[name][1], took)
+    return found
+
+
 JOBS: dict[str, Callable[[Path], Any]] = {
     "devices": lambda folder: timed(DEVICES, folder),
     "processes": lambda folder: timed(PROCESSES, folder),
     "long": long,
+    "split": split,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what a step costs, then what a loss costs."""
+    """Print what a step costs, whole and split, then what a loss costs."""
     parser = argparse.ArgumentParser(
         "python -m benchmarks hosts", description="Several devices and processes of one host."
     )
     parser.add_argument("--quick", action="store_true", help="each loss once, not three times")
     options = parser.parse_args(arguments)
-    print(f"{steps_table().text()}\n", flush=True)
+    print(f"{steps_table().text()}\n\n{split_table().text()}\n", flush=True)
     print(losses_table(1 if options.quick else 3).text())
 
 
@@ -203,6 +228,21 @@ def steps_table() -> Table:
     table.notes.append(
         f"none: equal to the bit, over {DRAWS} steps from 0. Times are the best of five rounds."
     )
+    return table
+
+
+def split_table() -> Table:
+    """What the devices hold that share the arrays of one network, and what their steps cost."""
+    columns = ["devices along parameters", "MB of the state on each", "ms a step", "difference"]
+    table = Table(f"hosts: sghmc, a network of layers {WIDTHS}, one thread a device", columns)
+    with tempfile.TemporaryDirectory() as name:
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {FOUR}"
+        command = _command("split", Path(name))
+        subprocess.run(command, env=environment(XLA_FLAGS=flags), check=True)
+        found = json.loads((Path(name) / "found-0.json").read_text())
+    for row, (held, took, difference) in found.items():
+        table.rows.append([row, f"{held:.1f}", f"{took:.1f}", f"{difference:.1e}"])
+        table.data[row] = {"megabytes": held, "milliseconds": took}
     return table
 
 

@@ -212,6 +212,48 @@ def test_rows_are_where_their_device_is():
     assert not others, "no device has a second copy of the data"
 
 
+WIDE = {"w": jnp.ones((64, 96)) / 8, "b": jnp.zeros(96), "v": jnp.ones((96, 50)) / 10}
+
+
+def wide(mass=1.0):
+    """A network of one hidden layer, whose matrices are large enough to be split."""
+
+    def log_likelihoods(p, batch):
+        x, y = batch
+        found = jnp.tanh(x @ p["w"] + p["b"][None]) @ p["v"]
+        return -0.5 * jnp.sum((y[:, None] - found) ** 2, axis=1)
+
+    rows = np.random.default_rng(2).normal(size=(N, 64)).astype(np.float32)
+    prior = lambda p: -0.5 * ex.tree.dot(p, p)  # noqa: E731
+    posterior = ex.Posterior(prior, log_likelihoods, (rows, Y), batched=True)
+    return ex.sghmc(Stratified(ex.Minibatch(posterior, 8), 2), 1e-3, 5.0, mass=mass)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4), (2, 1, 2), (1, 2, 2)])
+def test_arrays_of_a_position_are_split(shape):
+    mass = ex.Diagonal(jax.tree.map(lambda x: jnp.full(x.shape, 2.0), WIDE))
+    more: dict[str, Any] = dict(steps=30, start=WIDE, num_chains=4, burn_in=5, thin=3)
+    alone = sample(wide(mass), **more)
+    close(sample(wide(mass), mesh=mesh(*shape), **more), alone)
+    assert all((w[:, -1] != w[:, 0]).all() for w in alone.position.values())
+
+
+def test_a_device_holds_its_part_of_states_draws_and_masses():
+    mass = ex.Diagonal(jax.tree.map(lambda x: jnp.full(x.shape, 2.0), WIDE))
+    on = Executor(wide(mass), None, mesh(1, 1, 4), 2)
+    begin = jax.tree.map(lambda x: jnp.stack([x, x]), WIDE)
+    keys, states, row = on.start(KEY, begin)
+    buffer = on.buffer(row, 7)
+    numbers = executor.loop.Stretch(jnp.int32(0), jnp.int32(7), None, jnp.int32(0), jnp.int32(0))
+    found = on.draw((keys, [], states), numbers, buffer)
+    for tree, least in ((states, 4), (found, 6), (on.step.kernel, 2)):
+        arrays = [x for x in jax.tree.leaves(tree) if isinstance(x, jax.Array)]
+        matrices = [x for x in arrays if x.shape[-2:] in {(64, 96), (96, 50)}]
+        assert len(matrices) >= least, "positions and momenta, draws too, or masses"
+        for x in matrices:
+            assert {4 * s.data.size for s in x.addressable_shards} == {x.size}, x.sharding
+
+
 class WholeData(NoiseOfItsOwn):
     """A kernel that looks at all rows."""
 
@@ -233,7 +275,7 @@ WRONG = {
     "axes": (
         lambda: sample(plain(), mesh=Mesh(np.array(jax.devices()), ("x",))),
         ValueError,
-        "must have the axis 'chains'",
+        "must have the axis 'chains' and may have 'data' and 'parameters'",
     ),
     "data": (
         lambda: sample(plain(), mesh=mesh(2, 2)),
@@ -248,6 +290,8 @@ WRONG = {
     ),
     "too many": (lambda: mesh(5), ValueError, "there are 4"),
     "none": (lambda: mesh(1, 0), ValueError, "data=0"),
+    "no parameters": (lambda: mesh(1, 1, 0), ValueError, "parameters=0"),
+    "too many parameters": (lambda: mesh(2, 1, 4), ValueError, "times parameters=4 devices"),
 }
 
 

@@ -103,6 +103,17 @@ def test_missing_parts_are_missed(pair, tmp_path):
         ex.Samples.load(tmp_path / "chains")
 
 
+def test_two_devices_of_a_process_share_the_arrays_of_its_chains(tmp_path):
+    with started("parameters", tmp_path) as two:
+        found = two.found()
+    alone = worker.wide().position
+    for number in range(2):
+        every = np.load(tmp_path / f"parameters-{number}.npy")
+        np.testing.assert_allclose(every, alone, rtol=1e-5, atol=2e-6)
+        assert "'parameters', of 4 devices, goes over several" in found[number]["over processes"]
+    np.testing.assert_array_equal(ex.Samples.load(tmp_path / "draws").position, every)
+
+
 def test_other_numbers_of_processes_can_not_go_on(pair):
     with pytest.raises(ex.CheckpointError, match="the run of 2 processes"):
         kept = ex.Checkpoint(pair[0] / "new", store=pair[0] / "chains")

@@ -117,10 +117,31 @@ def uncaught(folder: Path, number: int) -> None:
             raise ZeroDivisionError
 
 
-SCENARIOS = {"together": together, "long": long, "uncaught": uncaught}
+def wide(mesh: Any = None, **more: Any) -> ex.Samples:
+    """A position that is large enough to be split over the devices of a process."""
+    normal = ex.Target(lambda w: jnp.sum((w - 0.125) ** 2))
+    kernel = ex.sghmc(ex.FullGradient(normal), 0.1, 1.0)
+    options: dict[str, Any] = dict(key=jax.random.key(3), num_chains=4, progress=False) | more
+    return ex.sample(kernel, jnp.zeros((64, 96)), 20, thin=4, mesh=mesh, **options)
+
+
+def parameters(folder: Path, number: int) -> dict[str, str]:
+    """Two devices in each process, which share the arrays of a position."""
+    where = mesh(2, 1, 2)
+    stored = ex.Checkpoint(folder / "run", every=1e-6, store=folder / "draws")
+    own = wide(where, checkpoint=stored)
+    np.save(folder / f"parameters-{number}.npy", distributed.gather(own, where).position)
+    assert own.num_chains == 2
+    return {"over processes": error_of(lambda: wide(mesh(1, 1, 4)))}
+
+
+SCENARIOS = {"together": together, "long": long, "uncaught": uncaught, "parameters": parameters}
 
 if __name__ == "__main__":
+    scenario, folder = sys.argv[1], Path(sys.argv[2])
+    if scenario == "parameters":
+        jax.config.update("jax_num_cpu_devices", 2)
     distributed.start(lost_after=10)
-    scenario, folder, number = sys.argv[1], Path(sys.argv[2]), jax.process_index()
+    number = jax.process_index()
     found = SCENARIOS[scenario](folder, number)
     (folder / f"found-{number}.json").write_text(json.dumps(found))

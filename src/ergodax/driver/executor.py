@@ -4,8 +4,10 @@ One class serves both. On a mesh the programs of the loop run under `shard_map`:
 belongs to them are split along the axis "chains", so that each device maps over its own and talks
 to none; rows of data, where a kernel holds them in `Shards`, are split along the axis "data".
 Everything else is the same on every device, the keys of the chains among it, so the devices along
-"data" inject the same noise. Without a mesh the same programs are compiled as they are: their steps
-are faster than on a mesh of one device, and nothing has to be placed before a call.
+"data" inject the same noise. The arrays of a position may be split along "parameters", and with
+them all that has their shapes; that axis is left to XLA, which puts in the messages. Without a mesh
+the same programs are compiled as they are: their steps are faster than on a mesh of one device, and
+nothing has to be placed before a call.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
-from ergodax.cluster.meshes import CHAINS, checked_mesh
+from ergodax.cluster.meshes import CHAINS, PARAMETERS, checked_mesh, split_of_parameters
 from ergodax.cluster.processes import Alone, Together, on_words, watched
 from ergodax.data.block import errors_of_reading
 from ergodax.data.shards import AXIS as DATA
@@ -40,7 +42,8 @@ class Executor:
     Args:
         kernel: the kernel.
         collect: the function of a position that is stored; None for the position itself.
-        mesh: of devices, axes "chains" and perhaps "data"; None for the default device.
+        mesh: of devices, axes "chains" and perhaps "data" and "parameters"; None for the default
+            device.
         num_chains: of all processes; a multiple of the devices along "chains".
 
     Attributes:
@@ -58,6 +61,7 @@ class Executor:
         self.kernel, self.collect, self.num_chains = kernel, collect, num_chains
         self.mesh, self.own = None, num_chains  # devices, and chains of this process
         self.several, self.part, self.processes = False, "", Alone()
+        self.splits: dict[tuple[int, ...], PartitionSpec] = {}  # of the shapes in a position
         self.watched = contextlib.nullcontext
         if mesh is None:
             return
@@ -80,6 +84,9 @@ class Executor:
             given = digests(key, "seed") | digests(self.kernel, "kernel")
             given |= digests(positions, "start") if states is None else {}
             self.processes.alike(given, num_chains=self.num_chains)
+        if self.mesh is not None:
+            shapes = {x.shape[1:] for x in jax.tree.leaves(positions)}
+            self.splits = {shape: split_of_parameters(self.mesh, shape) for shape in shapes}
         kernel = self._placed(traced_kernel(self.kernel, key, positions))
         key = self._placed(key)
         with self.watched(), errors_of_reading():
@@ -127,7 +134,7 @@ class Executor:
         """On their devices arrays of all chains, or of this process's chains: undo `mine`."""
         if self.mesh is None:
             return jax.tree.map(jax.device_put, tree)
-        return jax.tree.map(lambda x: self._at(x, self.chains), tree)
+        return jax.tree.map(lambda x: self._at(x, self._of_chains(x.shape[1:])), tree)
 
     def whole(self, tree: PyTree) -> PyTree:
         """Arrays with a leading chain axis, all chains of them in every process, as NumPy's."""
@@ -145,7 +152,7 @@ class Executor:
 
         def zeros(x: Array | np.ndarray) -> jax.Array:
             shape = (self.num_chains, rows, *x.shape[1:])
-            return jnp.zeros(shape, x.dtype, device=self.chains)
+            return jnp.zeros(shape, x.dtype, device=self._of_chains(x.shape[1:], None))
 
         return jax.tree.map(zeros, row)
 
@@ -168,13 +175,19 @@ class Executor:
             return tree
 
         def place(node: Any) -> Any:
-            sharding = NamedSharding(mesh, _spec(node))
+            spec = self.splits.get(node.shape, SAME) if eqx.is_array(node) else _spec(node)
+            sharding = NamedSharding(mesh, spec)
             return jax.tree.map(lambda x: self._at(x, sharding), node)
 
         return jax.tree.map(place, tree, is_leaf=is_shards)
 
+    def _of_chains(self, shape: tuple[int, ...], *more: None) -> NamedSharding:
+        """Of an array (chains, *shape), or with as many axes between as there are `more`."""
+        assert self.mesh is not None
+        return NamedSharding(self.mesh, PartitionSpec(CHAINS, *more, *self.splits.get(shape, ())))
+
     def _at(self, x: Any, sharding: NamedSharding) -> Any:
-        """An array on the mesh; if the sharding is that of chains, of all of them or of its own."""
+        """An array on the mesh; if its first axis is that of chains, of all or of its own."""
         if not eqx.is_array(x):
             return x
         if not self.several:
@@ -182,7 +195,8 @@ class Executor:
 
         def one(x: Array | np.ndarray) -> Array:
             array = np.asarray(x)
-            shape = (self.num_chains, *x.shape[1:]) if sharding is self.chains else x.shape
+            of_chains = tuple(sharding.spec)[:1] == (CHAINS,)
+            shape = (self.num_chains, *x.shape[1:]) if of_chains else x.shape
             return jax.make_array_from_process_local_data(sharding, array, shape)
 
         return on_words(one, x)
@@ -202,7 +216,11 @@ def _on_devices(mesh: Mesh | None, function: Callable, fixed: tuple, chains: tup
     def local(arrays: PyTree, chains: tuple) -> Any:
         return function(*eqx.combine(arrays, static), *chains)
 
-    split = jax.shard_map(local, mesh=mesh, in_specs=(specs, EACH), out_specs=EACH, check_vma=False)
+    by_hand = set(mesh.axis_names) if mesh.shape[PARAMETERS] == 1 else {CHAINS, DATA}
+    split = jax.shard_map(
+        local, mesh=mesh, in_specs=(specs, EACH), out_specs=EACH, axis_names=by_hand,
+        check_vma=False,
+    )  # fmt: skip
     return split(arrays, chains)
 
 
@@ -225,7 +243,7 @@ def start(
 
     keys, infos, made = _on_devices(mesh, local, (kernel, key), (positions, states))
     way = loop.Way()
-    if mesh is None or mesh.shape[DATA] == 1:  # else the devices talk within a step
+    if mesh is None or mesh.size == mesh.shape[CHAINS]:  # else the devices talk within a step
         way = loop.way_of_steps(kernel, keys, made if states is None else states)
     return (keys, infos, made), way
 
@@ -309,5 +327,9 @@ def _range(chains: NamedSharding, num_chains: int) -> tuple[int, int]:
 
 
 def _mine(x: Array) -> np.ndarray:
-    parts = {s.index[0].start or 0: s.data for s in x.addressable_shards}
-    return np.concatenate([np.asarray(parts[begin]) for begin in sorted(parts)])
+    ranges = [shard.index[0].indices(x.shape[0]) for shard in x.addressable_shards]
+    first, end = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    whole = np.empty((end - first, *x.shape[1:]), x.dtype)
+    for (begin, stop, _), shard in zip(ranges, x.addressable_shards, strict=True):
+        whole[begin - first : stop - first, *shard.index[1:]] = np.asarray(shard.data)
+    return whole
