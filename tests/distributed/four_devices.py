@@ -215,7 +215,7 @@ def test_rows_are_where_their_device_is():
 WIDE = {"w": jnp.ones((64, 96)) / 8, "b": jnp.zeros(96), "v": jnp.ones((96, 50)) / 10}
 
 
-def wide(mass=1.0):
+def wide(mass: Any = 1.0):
     """A network of one hidden layer, whose matrices are large enough to be split."""
 
     def log_likelihoods(p, batch):

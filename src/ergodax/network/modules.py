@@ -153,8 +153,8 @@ def _cast(dtype: Any, given: PyTree) -> PyTree:
     """A tree with its floating-point arrays in a dtype; None leaves them as they are."""
 
     def leaf(x: Any) -> Any:
-        floating = eqx.is_array(x) and jnp.issubdtype(x.dtype, jnp.floating)
-        return jnp.asarray(x, dtype) if floating else x
+        array = isinstance(x, jax.Array | np.ndarray)
+        return x.astype(dtype) if array and jnp.issubdtype(x.dtype, jnp.floating) else x
 
     return given if dtype is None else jax.tree.map(leaf, given)
 
@@ -271,7 +271,9 @@ def _function(module: Function, batched: bool) -> tuple[Network, PyTree]:
     return Network(tree.hide(rest), None, _Function(module.apply), inputs, batched), parameters
 
 
-def _inputs_by_name(parameters: PyTree, known: dict[tuple, int] | None = None) -> tuple[int, ...]:
+def _inputs_by_name(
+    parameters: PyTree, known: dict[tuple[str, ...], int] | None = None
+) -> tuple[int, ...]:
     """Flax and Haiku keep outputs last; a bias beside an array has their shape."""
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     arrays = [(tuple(tree.path_name((key,)) for key in path), x) for path, x in leaves]
