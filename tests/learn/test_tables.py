@@ -74,12 +74,6 @@ def test_a_column_is_constant_whatever_rounding_says():
     assert tables.varying([table])[0].names == ["count"]
 
 
-def test_digits_are_at_hand():
-    table = tables.digits(("3", "8"))
-    assert table.features.shape == (357, 64)
-    assert table.target.sum() == 174
-
-
 def refuse(match, function, *arguments):
     with pytest.raises((ValueError, FileNotFoundError), match=match):
         function(*arguments)

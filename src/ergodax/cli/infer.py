@@ -10,7 +10,7 @@ from rich.console import Console
 from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 
-DIGITS = "digits"  # in place of a file
+AT_HAND = ("flights", "digits")  # in place of a file
 
 
 @Parameter(name="*")
@@ -21,9 +21,9 @@ class Source:
     Parameters
     ----------
     data
-        CSV, Parquet or npz, or `digits`: scikit-learn's handwritten digits, which need no file. Of
-        an .npz file the arrays x_train and y_train are read, and x_test and y_test are held out
-        if they are there.
+        CSV, Parquet or npz; or `flights`, 325,724 from New York, late or not, or `digits`,
+        scikit-learn's handwritten ones, which need no file. Of an .npz file the arrays x_train and
+        y_train are read, and x_test and y_test are held out if they are there.
     target
         The column to predict; of an .npz file the array, y_train by default.
     model
@@ -144,11 +144,12 @@ def infer(
 def _read(source: Source, seed: int) -> list[Any]:
     """The rows to fit, and those that are held out if there are any."""
     from ergodax.data import archive
-    from ergodax.learn import tables
+    from ergodax.learn import examples, tables
 
     data, target, features = source.data, source.target, source.features
-    if str(data) == DIGITS:
-        parts = [tables.digits(source.classes or ("3", "8"))]
+    if str(data) in AT_HAND:
+        digits = str(data) == "digits"
+        parts = [examples.digits(source.classes or ("3", "8")) if digits else examples.flights()]
     elif source.model == "linear":
         parts = [tables.read_numeric(data, target)]
     else:

@@ -181,15 +181,6 @@ def _check_finite(x: np.ndarray) -> None:
         raise ValueError(f"a feature in row {row} is NaN or infinite; drop or impute these rows.")
 
 
-def digits(classes: Sequence[str] = ("3", "8")) -> Table:
-    """Scikit-learn's 8 x 8 handwritten digits, one class against another; needs no download."""
-    from sklearn.datasets import load_digits
-
-    bunch: Any = load_digits()
-    names = [f"pixel[{k // 8}, {k % 8}]" for k in range(64)]
-    return make_table(bunch.data, bunch.target, names, classes)
-
-
 def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
     """Shuffle the rows and hold a part out.
 

@@ -24,9 +24,14 @@ AGREEMENT = (
     "Every component compared with the reference; bars are two Monte Carlo standard errors of the "
     "difference."
 )
+ODDS = (
+    "What one unit more of a column multiplies the odds by, all others being equal: the median and "
+    "the interval that has 95 % of the posterior."
+)
 ROWS = 40  # components in the terminal
 DIGITS = {"mean": ".4g", "sd": ".4g", "error": ".2g", "ess": ",.0f", "r_hat": ".4f"}
 PANELS = 9  # components in the pictures
+LINES = 60  # odds ratios
 POINTS = 2_000  # of a chain in a trace
 
 
@@ -142,6 +147,11 @@ def _sections(fit: Fit) -> list[page.Section]:
         ("Verdict", [[result.verdict(), ERROR]]),
         ("Posterior", [[*fit.model.meaning], page.with_names(table)]),
     ]
+    if "residual_sd" not in result.samples.position:
+        lines = pictures.furthest(table.iloc[: len(fit.model.columns)], LINES)
+        columns = _columns(result.samples.position)[..., lines]
+        named = [str(table.index[k]) for k in lines]
+        parts.append(("Odds ratios", [(pictures.odds(columns, named), ODDS)]))
     if fit.held_out is not None:
         calibration = pictures.reliability(fit.held_out.calibration)
         parts.append(("Held-out rows", [predictions(fit), (calibration, CALIBRATION)]))

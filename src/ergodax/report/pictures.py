@@ -81,6 +81,23 @@ def marginals(draws: np.ndarray, names: list[str], reference: np.ndarray | None 
     return figure
 
 
+def odds(draws: np.ndarray, names: list[str]) -> Any:
+    """The odds ratio of one unit of each column of coefficients (chains, draws, columns)."""
+    ratio = np.exp(np.quantile(draws.reshape(-1, draws.shape[-1]), [0.5, 0.025, 0.975], axis=0))
+    figure, (axis,) = grid(1, 1, 0.8 + 0.21 * len(names), 7.0)
+    place = np.arange(len(names))
+    bars = np.abs(ratio[1:] - ratio[0])
+    axis.errorbar(ratio[0], place, xerr=bars, fmt="o", ms=3.5, lw=1.2, color=COLOURS[0])
+    axis.axvline(1.0, color="grey", lw=0.8, ls="--")
+    axis.set(xscale="log", ylim=(len(names) - 0.5, -0.5), xlabel="odds ratio")
+    axis.set_yticks(place, [verbatim(name) for name in names], fontsize=8)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("{x:g}")
+    axis.tick_params(axis="x", which="both", labelsize=7, length=3, pad=3)
+    axis.grid(axis="x", which="both", alpha=0.25)
+    return figure
+
+
 def reliability(table: Any) -> Any:
     """Observed frequency against predicted probability, with 95 % intervals."""
     figure, (axis,) = grid(1, 1, 3.6)

@@ -6,7 +6,7 @@ import time
 NEVER = 1e9  # seconds
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, order=True)
 class Deadline:
     """An instant of `time.perf_counter`, by which something shall be done."""
 

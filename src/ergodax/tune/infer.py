@@ -48,6 +48,7 @@ INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
+COMPILATION = 10.0  # seconds, of the surrogate's programs on two cores
 SEARCHES = 8  # for modes, after a first that found several; each if the one before found more
 
 
@@ -330,8 +331,9 @@ class _Inferring:
         late, few_rows = seconds > TUNING * most, start.virial > FEW_ROWS
         if self.modes and not late:  # between which it jumps
             return [self._nuts]
-        exact = [self._surrogate] if small and (late or few_rows) else []
-        alternative = min(WHOLE * seconds, TUNING * most) if exact or not late else np.inf
+        surrogate = small and (late or few_rows or seconds > COMPILATION)
+        alternative = min(WHOLE * seconds, TUNING * most) if surrogate or not late else np.inf
+        exact = [lambda: self._surrogate(alternative)] if surrogate else []
         batches = [lambda: self._batches(alternative)] if start.smooth else []
         return [*exact, *batches, self._nuts] if few_rows else [*batches, *exact, self._nuts]
 
@@ -352,8 +354,8 @@ class _Inferring:
             alternative=alternative,
         )
 
-    def _surrogate(self) -> Tuned | None:
-        """HMC on a few rows and a polynomial of the others."""
+    def _surrogate(self, alternative: float) -> Tuned | None:
+        """HMC on a few rows and a polynomial of the others, found within so many seconds."""
         assert self.posterior is not None
         return tune_surrogate(
             self.posterior,
@@ -362,7 +364,7 @@ class _Inferring:
             self.key_surrogate,
             num_chains=self.settings.num_chains,
             progress=self.settings.progress,
-            deadline=self.deadline.share(TUNING),
+            deadline=min(self.deadline.share(TUNING), Deadline.after(alternative)),
         )
 
     def _nuts(self) -> Tuned:

@@ -27,12 +27,24 @@ def test_make_run(tmp_path):
     (line,) = re.findall(r"^\t\$\(BIN\)/ergodax (infer .*)$", (ROOT / "Makefile").read_text(), re.M)
     done = ergodax(*shlex.split(line), folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "flights: late against on time, 293,152 rows" in done.stdout
+    assert "converged" in done.stdout and "departure: 17 to 20" in done.stdout
+    folder = tmp_path / "runs" / "flights"
+    held_out = json.loads((folder / "facts.json").read_text())["held_out"]
+    assert held_out["averaged_log_predictive_density"] > -0.51, "by the rate of all alone -.548"
+    assert "Odds ratios" in (folder / "report.html").read_text()
+
+
+def test_digits_beside_a_reference(tmp_path):
+    given = ["--data", "digits", "--held-out", "0.2", "--reference", "--output", "out"]
+    done = ergodax("infer", *given, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     for word in ("mean", "r_hat", "accuracy", "log predictive density", "reference"):
         assert word in done.stdout
     assert "sampling" not in done.stderr, "no progress bar where nobody looks"
-    written = {path.name for path in (tmp_path / "runs" / "digits").iterdir()}
+    written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"draws.zarr", "summary.csv", "account.txt", "facts.json", "report.html"}
-    facts = json.loads((tmp_path / "runs" / "digits" / "facts.json").read_text())
+    facts = json.loads((tmp_path / "out" / "facts.json").read_text())
     # 55 components: the rms is what Monte Carlo errors make it, and the accuracy asked for.
     assert facts["comparison"]["mean_difference_rms"] < 0.05
     assert facts["held_out"]["averaged_accuracy"] > 0.9
