@@ -20,6 +20,7 @@ WEATHER = {
     "precip": ("rain, 0.1 in/h", 0.1),
     "visib": ("visibility, 1 mi", 1.0),
 }
+# By the hour in which they end.
 PARTS_OF_DAY = {8: "before 8", 11: "8 to 11", 14: "11 to 14", 17: "14 to 17", 20: "17 to 20"}
 EVENING = "after 20"
 
@@ -54,14 +55,14 @@ def flights() -> Table:
     hour = ["origin", "year", "month", "day", "hour"]
     rows = rows.dropna(subset=["arr_delay"]).merge(weather[[*hour, *WEATHER]], on=hour)
     rows = rows.dropna(subset=list(WEATHER))
-    part = pd.cut(rows["hour"], [-1, *(h - 1 for h in PARTS_OF_DAY), 24], labels=False)
+    part = np.digitize(rows["hour"], list(PARTS_OF_DAY))
     parts, months = [*PARTS_OF_DAY.values(), EVENING], list(calendar.month_abbr)
     names = dict(zip(airlines["carrier"], airlines["name"], strict=True))
     columns = {name: rows[column] / unit for column, (name, unit) in WEATHER.items()}
     columns["distance, 1,000 mi"] = rows["distance"] / 1_000.0
     columns |= _indicators("departure", np.array(parts)[part], parts)
     columns |= _indicators("month", np.array(months)[rows["month"]], months[1:])
-    columns |= _indicators("airline", rows["carrier"].map(names))
+    columns |= _indicators("airline", [names[code] for code in rows["carrier"]])
     columns |= _indicators("airport", rows["origin"])
     late = np.where(rows["arr_delay"] > LATE, "late", "on time")
     features = np.column_stack([np.asarray(column, np.float64) for column in columns.values()])
@@ -70,5 +71,6 @@ def flights() -> Table:
 
 def _indicators(name: str, values: Any, order: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Of each value but the first, in an order, or by how many rows have it."""
-    order = order or pd.Series(values).value_counts().index.tolist()
-    return {f"{name}: {value}": np.asarray(values == value) for value in order[1:]}
+    values = np.asarray(values)
+    ordered = list(order) or [str(value) for value in pd.Series(values).value_counts().index]
+    return {f"{name}: {value}": values == value for value in ordered[1:]}
