@@ -1,0 +1,62 @@
+"""In which order `infer` tries its samplers, by what NUTS would take."""
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ergodax.tune.budget import Deadline
+from ergodax.tune.start import FEW_ROWS
+
+MODULE = importlib.import_module("ergodax.tune.infer")  # the function has the module's name
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """The engines in their order, and the seconds that the second best may take."""
+
+    def order(seconds: float, virial: float = 0.0, modes: tuple = ()) -> tuple[list, list]:
+        monkeypatch.setattr(MODULE, "warm_up_seconds", lambda *given: seconds)
+        start = {"typical": True, "smooth": True, "virial": virial}
+        names, limits = [], []
+
+        def tries(name: str) -> Any:
+            return lambda *limit: (names.append(name), limits.extend(limit))
+
+        inference: Any = SimpleNamespace(
+            posterior="of many rows",
+            target="of many rows",
+            start=SimpleNamespace(coordinates=SimpleNamespace(dimension=3), **start),
+            modes=modes,
+            log=SimpleNamespace(faults=[]),
+            settings=SimpleNamespace(num_chains=4),
+            deadline=Deadline.after(100.0),
+            _nuts=tries("NUTS"),
+            _surrogate=tries("surrogate"),
+            _batches=tries("batches"),
+        )
+        for engine in MODULE._Inferring._engines(inference):
+            engine()
+        return names, limits
+
+    return order
+
+
+@pytest.mark.parametrize(
+    ("seconds", "engines", "limit"),
+    [
+        (1.0, ["batches", "NUTS"], 2.0),  # which a compilation of the surrogate would outlast
+        (20.0, ["batches", "surrogate", "NUTS"], 40.0),
+        (1e9, ["batches", "surrogate", "NUTS"], 50.0),
+    ],
+)
+def test_the_surrogate_is_tried_where_nuts_is_slow(seconds, engines, limit, tried):
+    names, limits = tried(seconds)
+    assert names == engines
+    assert limits == pytest.approx([limit] * (len(engines) - 1), abs=1.0)
+
+
+def test_few_rows_decide_first_and_modes_leave_nuts(tried):
+    assert tried(1.0, virial=2.0 * FEW_ROWS)[0] == ["surrogate", "batches", "NUTS"]
+    assert tried(20.0, modes=("one", "other"))[0] == ["NUTS"]
