@@ -36,3 +36,16 @@ def test_the_plane_that_is_shown():
     assert plane(["position[0]"]) == [0]
     assert plane([f"position[{k}]" for k in range(3)]) == []
     assert plane(["position.a", "position.b"]) == []
+
+
+def test_odds_of_units_that_are_too_large_are_those_of_a_part(tmp_path):
+    """A coefficient of 3e6 has no odds ratio in double precision."""
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(4, 100, 3)) * [1e5, 1e-6, 0.1] + [3e6, 1e-5, 0.5]
+    figure = pictures.odds(draws, ["grams", "income", "age"])
+    axis = figure.axes[0]
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["grams, 1e-06", "income", "age"]
+    points = axis.lines[0].get_xdata()
+    np.testing.assert_allclose(points, np.exp([3.0, 1e-5, 0.5]), rtol=0.2)
+    figure.savefig(tmp_path / "odds.png")

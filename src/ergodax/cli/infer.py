@@ -10,8 +10,6 @@ from rich.console import Console
 from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 
-AT_HAND = ("flights", "digits")  # in place of a file
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -147,9 +145,10 @@ def _read(source: Source, seed: int) -> list[Any]:
     from ergodax.learn import examples, tables
 
     data, target, features = source.data, source.target, source.features
-    if str(data) in AT_HAND:
-        digits = str(data) == "digits"
-        parts = [examples.digits(source.classes or ("3", "8")) if digits else examples.flights()]
+    if str(data) == "flights":
+        parts = [examples.flights()]
+    elif str(data) == "digits":
+        parts = [examples.digits(source.classes or ("3", "8"))]
     elif source.model == "linear":
         parts = [tables.read_numeric(data, target)]
     else:

@@ -82,8 +82,14 @@ def marginals(draws: np.ndarray, names: list[str], reference: np.ndarray | None 
 
 
 def odds(draws: np.ndarray, names: list[str]) -> Any:
-    """The odds ratio of one unit of each column of coefficients (chains, draws, columns)."""
-    ratio = np.exp(np.quantile(draws.reshape(-1, draws.shape[-1]), [0.5, 0.025, 0.975], axis=0))
+    """The odds ratio of one unit of each column of coefficients (chains, draws, columns).
+
+    Of less where that would be beyond e^10: of a power of ten, which its name then tells.
+    """
+    change = np.quantile(draws.reshape(-1, draws.shape[-1]), [0.5, 0.025, 0.975], axis=0)
+    unit = 10.0 ** -np.ceil(np.log10(np.maximum(np.abs(change).max(axis=0) / 10.0, 1.0)))
+    names = [n if u == 1.0 else f"{n}, {u:g}" for n, u in zip(names, unit, strict=True)]
+    ratio = np.exp(change * unit)
     figure, (axis,) = grid(1, 1, 0.8 + 0.21 * len(names), 7.0)
     place = np.arange(len(names))
     bars = np.abs(ratio[1:] - ratio[0])
