@@ -6,8 +6,10 @@ the folder that ERGODAX_SHARED_DATA names.
 """
 
 import argparse
+import dataclasses
 import functools
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -132,26 +134,34 @@ def whitened(model: Model) -> ex.Posterior:
 class RandomisedHMC(ex.Kernel):
     """HMC with a random number of leapfrog steps (Bou-Rabee and Sanz-Serna, 2017)."""
 
-    kernels: tuple
+    kernel: ex.Kernel
+    numbers: jax.Array
 
     def init(self, key: Any, position: Any) -> Any:
-        """That of any of them."""
-        return self.kernels[0].init(key, position)
+        """That of HMC."""
+        return self.kernel.init(key, position)
 
     def step(self, key: Any, state: Any) -> tuple[Any, Any]:
-        """One of them at random, each as likely."""
-        key_which, key_step = jax.random.split(key)
-        which = jax.random.randint(key_which, (), 0, len(self.kernels))
-        steps = [lambda k, s, kernel=kernel: kernel.step(k, s) for kernel in self.kernels]
-        return jax.lax.switch(which, steps, key_step, state)
+        """With one of the numbers, each as likely."""
+        key_number, key_step = jax.random.split(key)
+        number = jax.random.choice(key_number, self.numbers)
+        with warnings.catch_warnings():  # a static field that is traced: its loop takes it
+            warnings.simplefilter("ignore")
+            kernel = dataclasses.replace(self.kernel, num_leapfrog_steps=number)
+        return kernel.step(key_step, state)  # chains together cost the longest of theirs
 
 
 def randomised_hmc(posterior: ex.Posterior, start: jax.Array) -> tuple[float, RandomisedHMC]:
-    """With the longest step .5 / 2^(k/2) that is accepted often enough."""
-    h, options = STEP, {"num_chains": 4, "key": jax.random.key(1), "progress": False}
+    """With the longest step h / 2^(k/2) that is accepted often enough.
+
+    The first h is that at which energy is missed by .5 on average on a standard Gaussian, whose
+    error is about dimension h^4 / 32, or .5 where that is less.
+    """
+    h = min(STEP, (16.0 / start.size) ** 0.25)
+    options = {"num_chains": 4, "key": jax.random.key(1), "progress": False}
     while True:
-        numbers = [max(1, round(length / h)) for length in LENGTHS]
-        kernel = RandomisedHMC(tuple(ex.hmc(posterior, h, num_leapfrog_steps=n) for n in numbers))
+        numbers = jnp.array([max(1, round(length / h)) for length in LENGTHS])
+        kernel = RandomisedHMC(ex.hmc(posterior, h), numbers)
         run = ex.sample(kernel, start, 30, burn_in=10, **options)
         if np.mean(run.info.acceptance) >= ACCEPTED:
             return h, kernel

