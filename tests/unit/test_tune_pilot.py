@@ -6,7 +6,7 @@ import pytest
 
 from ergodax.tune import Coordinates
 from ergodax.tune.budget import Deadline
-from ergodax.tune.pilot import _Search  # pyright: ignore[reportPrivateUsage]
+from ergodax.tune.pilot import SLOWLY, _Search  # pyright: ignore[reportPrivateUsage]
 from ergodax.tune.whitening import are_white
 
 
@@ -21,13 +21,13 @@ def search(**known):
 
 
 def test_without_an_exact_sampler_nothing_but_wild_draws_ends_it():
-    assert not search(bound=3.0, is_heavy=True, pace=1.0).doubt(np.inf)
+    assert not search(bound=3.0, slow=2, pace=1.0).doubt(np.inf)
     assert "nothing of the normal law" in search(widest=20.0).doubt(np.inf)
 
 
 @pytest.mark.parametrize(
     ("known", "why"),
-    [({"bound": 3.1}, "the bias of the step may be 3.1 sd"), ({"is_heavy": True}, "a few rows")],
+    [({"bound": 3.1}, "the bias of the step may be 3.1 sd"), ({"slow": 2}, "a few rows")],
 )
 def test_a_bias_that_more_draws_do_not_mend(known, why):
     assert why in search(**known).doubt(1e6)
@@ -43,6 +43,27 @@ def test_a_measurement_that_takes_longer_than_exact_draws():
         "to measure the bias takes some 17 s, an exact sampler no more than 16"
     )
     assert not found.doubt(18.0)
+
+
+@pytest.mark.parametrize(("factor", "slowly"), [(0.9, False), (1.1, True)])
+def test_an_error_that_does_not_fall_as_noise_does_is_noticed(factor, slowly):
+    """First a shorter step is tried; where it falls slowly again, a few rows decide."""
+    found = search(bound=0.08)
+    assert found.may_be_noise(0.0, 500, 0.05), "there is no run before"
+    found.bound = factor * SLOWLY * 0.08 * 0.5**0.5
+    assert found.may_be_noise(0.0, 1_000, 0.05) != slowly
+    assert found.slow == slowly and not found.doubt(1e6)
+    for bound, draws in ((0.08, 500), (factor * SLOWLY * 0.08 * 0.5**0.5, 1_000)):
+        found.bound, found.error = bound, np.inf if draws == 500 else found.error
+        found.may_be_noise(0.0, draws, 0.05)
+    assert ("a few rows" in found.doubt(1e6)) == slowly
+
+
+def test_a_small_or_certain_bias_is_no_slow_noise():
+    found = search(bound=0.03, error=1e-9)
+    assert found.may_be_noise(0.0, 100_000, 0.05) and found.slow == 0, "it does no harm"
+    found = search(bound=0.3, error=1e-9)
+    assert not found.may_be_noise(0.2, 100_000, 0.05) and found.slow == 0, "it is there"
 
 
 def test_white_draws():

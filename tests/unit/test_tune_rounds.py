@@ -13,7 +13,6 @@ from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Tuned, differ, er
 from ergodax.tune.doubts import narrowness
 from ergodax.tune.kept import Kept
 from ergodax.tune.nuts import Nuts
-from ergodax.tune.pilot import SLOWLY, _Search
 from ergodax.tune.whitening import Coordinates
 
 D, CHAINS = 20, 4
@@ -72,18 +71,6 @@ def test_tails_without_a_variance_are_told_and_others_are_not():
     assert not any(doubts.heavy_tail(each) for each in draws), "a chain that stands still"
     assert doubts.heavy_tail(np.zeros((CHAINS, 100))) == 0.0
     assert doubts.heavy_tail(rng.standard_cauchy((CHAINS, 8))) == 0.0, "too few"
-
-
-def test_an_error_that_does_not_fall_as_noise_does_is_noticed():
-    """The second run has as many draws as the error of the first one asks for."""
-    for factor, heavy in ((0.9, False), (1.1, True)):
-        search = _Search(COORDINATES, np.zeros((1, D)), Deadline.never())
-        search.take_more(500, 0.08, 0.05)
-        assert search.draws == int(500 * 1.2 * (0.08 / 0.025) ** 2) and not search.is_heavy
-        search.take_more(1_000, factor * SLOWLY * 0.08 * 0.5**0.5, 0.05)
-        assert search.is_heavy == heavy
-    search.take_more(100_000, 0.03, 0.05)
-    assert not search.is_heavy, "a bias that does no harm"
 
 
 def funnel(z):

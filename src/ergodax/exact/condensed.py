@@ -169,7 +169,7 @@ def condense(
     centre = centre_of(centre, posterior.freeze)
     posterior.check(centre)
     draws = _like(centre, posterior.freeze(draws, "draws"))
-    remainders = np.array(_remainders(posterior, centre, draws))
+    remainders = np.array(remainders_of_rows(posterior, centre, draws))
     rows, sizes, reached = _chosen(remainders, enough, most, known)
     rest = np.ones(n, np.float32)
     rest[rows] = 0.0
@@ -245,8 +245,13 @@ def _chosen(
 
 
 @eqx.filter_jit
-def _remainders(posterior: Posterior, centre: PyTree, draws: PyTree) -> Float[Array, "n draws"]:
-    """What the second-order polynomial of each row's log-likelihood leaves of it at each draw."""
+def remainders_of_rows(
+    posterior: Posterior, centre: PyTree, draws: PyTree, order: int = 2
+) -> Float[Array, "n draws"]:
+    """What the polynomial of each row's log-likelihood, of order 1 or 2, leaves of it at each draw.
+
+    The polynomial is the one at the centre.
+    """
 
     def one(row: PyTree) -> Float[Array, " draws"]:
         single = jax.tree.map(lambda x: x[None], row)
@@ -262,7 +267,8 @@ def _remainders(posterior: Posterior, centre: PyTree, draws: PyTree) -> Float[Ar
 
             zero = jnp.zeros((), tree.result_dtype(centre))
             (value, first), (_, second) = jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
-            return along(jnp.ones_like(zero)) - value - first - 0.5 * second
+            left = along(jnp.ones_like(zero)) - value - first
+            return left - 0.5 * second if order == 2 else left
 
         return jax.vmap(at)(draws)
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import PRNGKeyArray
-from scipy.special import expit, log_expit
 from scipy.stats import binomtest, norm
 
 import ergodax as ex
@@ -150,21 +149,25 @@ def run_reference(
 def held_out(draws: Draws, test: Table, *, most_draws: int = 1000) -> HeldOut:
     """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced."""
     flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
-    every = max(1, len(flat["intercept"]) // most_draws)
+    every = -(-len(flat["intercept"]) // most_draws)
     flat = {name: x[::every] for name, x in flat.items()}
     predict = _predict_number if "residual_sd" in draws else _predict_class
     return predict(flat, test)
 
 
 def _predict_class(draws: Draws, test: Table) -> HeldOut:
-    sign = np.where(test.target > 0.5, 1.0, -1.0)
-    right, density, probability = [], [], np.zeros(len(sign))
+    happened = test.target > 0.5
+    sign = np.where(happened, 1.0, -1.0)
+    right, density, of_truth = [], [], np.zeros(len(sign))
     for slopes, intercept in zip(draws["coefficient"], draws["intercept"], strict=True):
-        logits = test.features @ slopes + intercept
-        right.append((sign * logits > 0).mean())
-        density.append(log_expit(sign * logits).mean())
-        probability += expit(logits) / len(draws["intercept"])
-    of_truth = np.where(test.target > 0.5, probability, 1.0 - probability)
+        margin = sign * (test.features @ slopes + intercept)
+        # Of the logistic function and its logarithm, both without overflow, by one exponential.
+        tail = np.exp(-np.abs(margin))
+        right.append((margin > 0).mean())
+        density.append((np.minimum(margin, 0.0) - np.log(1.0 + tail)).mean())
+        of_truth += np.where(margin > 0, 1.0, tail) / (1.0 + tail)
+    of_truth /= len(right)
+    probability = np.where(happened, of_truth, 1.0 - of_truth)
     scores = {
         "rows": len(sign),
         **_mean_and_sd("accuracy", right),

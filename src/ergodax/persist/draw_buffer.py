@@ -9,6 +9,7 @@ from ergodax.data.prefetch import Place
 from ergodax.persist.draws import DrawStore
 
 ROWS_AT_LEAST, BYTES_AT_LEAST = 4096, 2**22  # of the buffer, all chains together
+FILLED_OFTEN = 16  # times, from which a larger one saves more than its program's compilation
 BYTES_ON_THE_DEVICE = 2**28  # of draws, all chains together, before they go to the host
 
 
@@ -30,11 +31,12 @@ class DrawBuffer:
     def __init__(self, where: Place, row: PyTree, num_draws: int, store: DrawStore | None) -> None:
         self.where, self.row, self.store = where, row, store
         size = max(1, sum(x.nbytes for x in jax.tree.leaves(row)))
-        # A power of two, and not a small one where that is cheap, so that runs of different
+        # Powers of two, and one of them for all runs but the longest, so that runs of different
         # lengths share a compiled program.
-        cheap = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
-        most = max(1, cheap, min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size))
-        self.capacity = 2 ** int(np.log2(most))
+        usual = min(ROWS_AT_LEAST, BYTES_AT_LEAST // size)
+        often = num_draws > FILLED_OFTEN * usual
+        rows = min(2 * num_draws - 1, BYTES_ON_THE_DEVICE // size) if often else usual
+        self.capacity = 2 ** int(np.log2(max(1, usual, rows)))
         self.buffer = where.buffer(row, self.capacity)
         self.filled = 0
         self.made = 0 if store is None else store.draws

@@ -81,6 +81,7 @@ def choose_estimator(
     points: Float[Array, "points d"],
     *,
     longest_step: float = LONGEST_STEP,
+    smallest_batch: int = SMALLEST_BATCH,
 ) -> Plan:
     """Measure the noise of each estimator; choose estimator, batch size and step together.
 
@@ -94,13 +95,15 @@ def choose_estimator(
         rows: examples that stand for all.
         points: places at which the noise is measured, draws of the posterior or near it.
         longest_step: the largest h to consider.
+        smallest_batch: the smallest n.
     """
     best, costs = None, {}
     for name, covariance in _covariances(posterior, rows, points).items():
         top = covariance.max()
         if covariance.ndim == 2 and np.isfinite(covariance).all():
             top = np.linalg.eigvalsh(covariance)[-1]
-        cost, n, h, noise = _cheapest(posterior.num_data, float(top), name, longest_step)
+        limits = longest_step, smallest_batch
+        cost, n, h, noise = _cheapest(posterior.num_data, float(top), name, *limits)
         costs[name] = cost
         if best is None or cost < best[0]:
             best = cost, Plan(name, n, h, covariance, noise, costs)
@@ -109,7 +112,7 @@ def choose_estimator(
 
 
 def _cheapest(
-    total: int, top: float, name: str, longest_step: float
+    total: int, top: float, name: str, longest_step: float, smallest: int = SMALLEST_BATCH
 ) -> tuple[float, int, float, float]:
     """(cost, n, h, v) of the cheapest effective draw."""
     if name == "FullGradient":
@@ -117,7 +120,7 @@ def _cheapest(
     largest = max(1, total // 2)
     if not np.isfinite(top):
         return np.inf, largest, longest_step, np.inf
-    options, n = [], min(SMALLEST_BATCH, largest)
+    options, n = [], min(smallest, largest)
     while n <= largest:
         noise = total * (total - n) / n * top
         h = min(longest_step, 2.0 * INFLATION / max(noise, 1e-30))

@@ -25,8 +25,9 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.doubts import doubt_of_draws
-from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
+from ergodax.tune.estimator import LONGEST_STEP, SMALLEST_BATCH, Plan, choose_estimator
 from ergodax.tune.host import generator, on_device, some_rows, split_key
+from ergodax.tune.influential import without_influential_rows
 from ergodax.tune.modes import at_modes
 from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
@@ -79,16 +80,21 @@ def tune(
         miss what a few rows say. The log says which.
     """
     key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
-    rows, dtype = some_rows(posterior, key_rows, SCORES), coordinates.basis.dtype
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
-    programs = programs or Programs(num_chains, accuracy)
+    whole, dtype, smallest = posterior, coordinates.basis.dtype, SMALLEST_BATCH
+    if not modes:
+        posterior, smallest = without_influential_rows(whole, coordinates, points, log)
+    if programs is None or posterior is not whole:  # those that were begun are of another law
+        programs = Programs(num_chains, accuracy)
+    rows = some_rows(posterior, key_rows, SCORES)
     normals = 2.0 * generator(key_starts).standard_normal((num_chains, coordinates.dimension))
     starts = on_device(normals, dtype)
     search = _Search(coordinates, points, deadline or Deadline.never())
     good = late = False
     for key_run in keys:
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
-        moved, plan = _planned(posterior, search.coordinates, rows, places, search.longest)
+        limits = {"longest_step": search.longest, "smallest_batch": smallest}
+        moved, plan = _planned(posterior, search.coordinates, rows, places, **limits)
         if plan.name == "FullGradient" or plan.costs[plan.name] > LEAPFROGS * posterior.num_data:
             log.decide("batches", "none", f"each is too noisy: {_costs_text(plan)}")
             return None
@@ -110,7 +116,7 @@ def tune(
         return None
     drawn = search.best[2].samples
     doubt = doubt_of_draws(
-        posterior, drawn.position["coarse"], drawn.info.potential, key=key_points, modes=modes
+        whole, drawn.position["coarse"], drawn.info.potential, key=key_points, modes=modes
     )
     if not doubt and not good and search.best[2].worst(coarse=True) > accuracy:
         doubt = "the bias of every step that was tried is too large"
@@ -136,7 +142,7 @@ class _Search:
     widest: float = 1.0  # sd of its draws
     bound: float = 0.0  # of its bias
     error: float = np.inf  # of the bias measured by one draw, if it was noise
-    is_heavy: bool = False  # it was more than that in the run before: outliers come in later
+    slow: int = 0  # runs after which it was more than that in the run before
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
     def run(
@@ -177,7 +183,7 @@ class _Search:
             return ""
         if self.bound > HOPELESS:
             return f"the bias of the step may be {self.bound:.2g} sd"
-        if self.is_heavy:
+        if self.slow > 1:
             return "the error of the bias falls more slowly than noise does: a few rows decide"
         if (ahead := self.pace * self.needed) > alternative:
             exact = f"an exact sampler no more than {alternative:.0f}"
@@ -201,7 +207,7 @@ class _Search:
         log: DecisionLog,
     ) -> bool:
         """Whether the report is good enough; if not, what the next run should be."""
-        draws = _whitened_draws(self.coordinates, report)
+        draws, made = _whitened_draws(self.coordinates, report), report.samples.num_draws
         sds, bound = draws.std(axis=0), report.worst(coarse=True)
         self.widest, self.bound, self.needed = float(sds.max()), bound, self.draws
         figures = f"sds {sds.min():.2f} to {sds.max():.2f}, bias at most {bound:.2g} sd"
@@ -214,19 +220,30 @@ class _Search:
             self.points = _whitened_draws(self.coordinates, report)[::every][:POINTS]
         elif bound < 0.5 * accuracy:
             return True
-        elif report.worst(coarse=True, errors=-3.0) < 0.25 * accuracy:  # it may be noise alone
-            self.take_more(report.samples.num_draws, bound, accuracy)
+        elif self.may_be_noise(report.worst(coarse=True, errors=-3.0), made, accuracy):
+            self.take_more(made, bound, accuracy)
         else:
             # The bias is of second order, so this step's is predicted to be within the limit.
             share = np.sqrt(0.35 * accuracy / bound)
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
 
+    def may_be_noise(self, least: float, made: int, accuracy: float) -> bool:
+        """Whether the bias may be none, and its error has fallen with the draws as that of noise.
+
+        Where it has not, the bias is there and small, or outliers have come in. A shorter step
+        helps against the first; where it does not, a few rows decide.
+        """
+        if least >= 0.25 * accuracy:
+            return False
+        error = self.bound * made**0.5
+        slowly = error > SLOWLY * self.error and self.bound > LARGE * accuracy
+        self.slow += slowly
+        self.error = np.inf if slowly else error
+        return not slowly
+
     def take_more(self, made: int, bound: float, accuracy: float) -> None:
-        """As many draws as bring the bound down if it is the noise of so many; is it that?"""
-        error = bound * made**0.5
-        self.is_heavy = error > SLOWLY * self.error and bound > LARGE * accuracy
-        self.error = error
+        """As many draws as bring the bound down if it is the noise of so many."""
         times = 1.2 * (2.0 * bound / accuracy) ** 2
         self.needed, self.draws = made * times, int(made * np.clip(times, *LONGER))
 
@@ -236,12 +253,10 @@ def _planned(
     coordinates: Coordinates,
     rows: PyTree,
     points: Float[Array, "points d"],
-    longest: float,
+    **limits: Any,
 ) -> tuple[Coordinates, Plan]:
     """A plan, and the coordinates rotated so that the noise of its estimator is diagonal."""
-    plan = choose_estimator(
-        posterior_in(posterior, coordinates), rows, points, longest_step=longest
-    )
+    plan = choose_estimator(posterior_in(posterior, coordinates), rows, points, **limits)
     if plan.covariance.ndim == 1:
         return coordinates, plan
     values, vectors = np.linalg.eigh(plan.covariance)
