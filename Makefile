@@ -14,7 +14,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 run: $(VENV)/app ## which flights from New York are late: 293,152 rows, report in runs/flights
-	$(BIN)/ergodax infer --data flights --held-out 0.1 --output runs/flights
+	$(BIN)/ergodax infer --data flights --held-out 0.1 --nuts --output runs/flights
 
 test: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
 	$(PYTEST) -m "not slow" --ignore tests/slow tests

@@ -11,7 +11,7 @@ import ergodax as ex
 from ergodax import tune
 from ergodax.diagnostics import BiasReport
 from ergodax.driver import Samples
-from ergodax.learn import fit, regression, tables
+from ergodax.learn import beside, fit, held_out, regression, tables
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +51,8 @@ def test_a_wrong_answer_is_seen(found):
     """Negative control: the reference of the posterior of half of the rows."""
     half = regression.logistic(synthetic(1000, 1).rows(np.arange(500)), 1.0)
     half = dataclasses.replace(half, units=found.model.units)
-    coordinates = found.result.tuned.coordinates
-    other = fit.run_reference(half, coordinates, jax.random.key(5), progress=False)
-    summary = other.summary().set_axis(found.model.names)
-    ratio = fit.compare(found.result.table, summary)["sd_ratio"].to_numpy()
+    other = beside.run_reference(half, found.result, None, jax.random.key(5), progress=False)
+    ratio = other.comparison["sd_ratio"].to_numpy()
     # 1000 and 500 rows: sds 0.7 of the reference's, five errors of 1/20 away from 1.
     assert ratio.mean() < 1 - 5 / 20 / 2
 
@@ -83,7 +81,7 @@ def test_reliability_counts_every_row():
     rng = np.random.default_rng(0)
     probability = rng.random(2000)
     target = (rng.random(2000) < probability).astype(float)
-    table = fit.reliability(probability, target)
+    table = held_out.reliability(probability, target)
     assert np.sum(table["count"]) == 2000
 
     def inside(table):
@@ -91,7 +89,7 @@ def test_reliability_counts_every_row():
         return (low <= predicted) & (predicted <= high)
 
     assert inside(table).mean() > 0.5
-    wrong = fit.reliability(probability, 1.0 - target)
+    wrong = held_out.reliability(probability, 1.0 - target)
     assert not inside(wrong).all(), "a miscalibrated forecast must show"
 
 
@@ -103,7 +101,7 @@ def test_predictions_of_a_number_are_exact():
         "residual_sd": np.array([[1.0, 2.0]]),
     }
     test = tables.Table(np.array([[1.0], [2.0]]), np.array([1.0, 4.0]), ["x"], ())
-    found = fit.held_out(draws, test)
+    found = held_out.held_out(draws, test)
 
     def normal(z, sd):
         return np.exp(-0.5 * (z / sd) ** 2) / (sd * np.sqrt(2 * np.pi))

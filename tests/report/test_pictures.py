@@ -1,12 +1,20 @@
 """Pictures of reports: what is drawn, and names as the user wrote them."""
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from ergodax.report import pictures
 
 matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Matplotlib warns of many figures that nobody closes."""
+    yield
+    plt.close("all")
 
 
 @pytest.mark.parametrize("name", [r"$\frac{a$", "a$b", "$x$", r"\$", "50% of $"])
@@ -49,3 +57,12 @@ def test_odds_of_units_that_are_too_large_are_those_of_a_part(tmp_path):
     points = axis.lines[0].get_xdata()
     np.testing.assert_allclose(points, np.exp([3.0, 1e-5, 0.5]), rtol=0.2)
     figure.savefig(tmp_path / "odds.png")
+
+
+def test_of_a_race_only_what_was_not_measured_is_hatched():
+    figure = pictures.race({"infer": (20.0, 20.0), "NUTS": (20.0, 300.0)})
+    bars = figure.axes[0].patches
+    assert [bar.get_width() for bar in bars] == [20.0, 20.0, 0.0, 280.0]
+    assert [bool(bar.get_hatch()) for bar in bars] == [False, False, True, True]
+    unknown = pictures.race({"infer": (20.0, 20.0), "NUTS": (20.0, np.nan)})
+    assert not any(bar.get_hatch() for bar in unknown.axes[0].patches)

@@ -52,6 +52,7 @@ def infer(
     *,
     source: Source,
     reference: bool = False,
+    nuts: bool = False,
     accuracy: float = 0.05,
     prior_scale: float = 1.0,
     num_chains: int = 4,
@@ -81,6 +82,8 @@ def infer(
     ----------
     reference
         Sample the same posterior by HMC with full gradients, which has no bias, and compare.
+    nuts
+        Run the no-U-turn sampler too, for as long as this took, and tell how far it came.
     accuracy
         The error that is small enough, in posterior standard deviations.
     prior_scale
@@ -128,6 +131,7 @@ def infer(
         max_seconds=max_seconds,
         progress=progress,
         reference=reference,
+        nuts=nuts,
         checkpoint=keep,
     )
     paths = {} if place is None else inference.write(found, place, title)
@@ -173,4 +177,5 @@ def _show(console: Console, found: Any) -> None:
     decided = "what was decided", inference.decisions(found)
     stages = ", ".join(f"{name} {value:.1f} s" for name, value in result.account.seconds.items())
     tell(console, [inference.texts(found), inference.ERROR, *found.model.meaning, *scores])
-    tell(console, [*inference.compared(found), decided, stages])
+    beside = [*inference.compared(found), *inference.raced(found.nuts)]
+    tell(console, [*beside, decided, stages])

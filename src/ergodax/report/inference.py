@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from ergodax.checks import legible
-from ergodax.learn.fit import Fit, in_figures
+from ergodax.learn.beside import Nuts, in_figures
+from ergodax.learn.fit import Fit
 from ergodax.learn.regression import distinct
 from ergodax.report import page, pictures
 
@@ -27,6 +28,10 @@ AGREEMENT = (
 ODDS = (
     "What one unit more of a column multiplies the odds by, all others being equal: the median and "
     "the interval that has 95 % of the posterior."
+)
+NUTS = (
+    "Compilation counts for both. What is extrapolated is the warm-up of NUTS by its pace, or its "
+    "error by the square root of its draws."
 )
 ROWS = 40  # components in the terminal
 DIGITS = {"mean": ".4g", "sd": ".4g", "error": ".2g", "ess": ",.0f", "r_hat": ".4f"}
@@ -91,6 +96,24 @@ def compared(fit: Fit) -> list[str]:
     ]
 
 
+def raced(nuts: Nuts | None) -> list[str]:
+    """How far NUTS came in as many seconds: no sentence if it was not asked for."""
+    if nuts is None:
+        return []
+    time = f"The no-U-turn sampler (BlackJAX's) on all rows, for the same {nuts.seconds:.0f} s: "
+    if nuts.warm < 1.0:
+        told = f"{nuts.warm:.0%} of its warm-up, and no draw."
+    elif np.isnan(nuts.error):
+        told = f"its warm-up, and {nuts.draws} draws of each chain, too few to tell an error."
+    else:
+        told = f"{nuts.draws:,} draws of each chain, with errors of up to {nuts.error:.2g} sd."
+    if not nuts.needed > nuts.seconds:
+        return [time + told]
+    times = nuts.needed / nuts.seconds
+    more = f" It would need about {nuts.needed:,.0f} s, {times:.0f} times as long (extrapolated)."
+    return [time + told + more]
+
+
 def facts(fit: Fit) -> dict[str, Any]:
     """Everything that is a number, for JSON."""
     result = fit.result
@@ -112,6 +135,8 @@ def facts(fit: Fit) -> dict[str, Any]:
             "passes_through_the_data": fit.reference.passes,
         }
         told["comparison"] = in_figures(fit.reference.comparison)
+    if fit.nuts is not None:
+        told["nuts"] = dataclasses.asdict(fit.nuts)
     return told
 
 
@@ -128,7 +153,7 @@ def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
     fit.result.table.to_csv(paths["summary"])
     page.write_facts(paths["facts"], facts(fit))
     fit = legibly(fit)
-    lines = [str(fit.result), ERROR, *fit.model.meaning, *compared(fit)]
+    lines = [str(fit.result), ERROR, *fit.model.meaning, *compared(fit), *raced(fit.nuts)]
     paths["account"].write_text("\n".join(lines) + "\n", encoding="utf-8")
     page.write(paths["report"], title, _sections(fit))
     return paths
@@ -160,6 +185,10 @@ def _sections(fit: Fit) -> list[page.Section]:
         caption = f"Draws of {which}; filled: infer, outline: the reference."
         agreement = pictures.agreement(fit.reference.comparison), AGREEMENT
         parts.append(("Compared with the full-gradient reference", [compared(fit), agreement]))
+    if fit.nuts is not None:
+        seconds, name = fit.nuts.seconds, "infer" if result.converged else "infer, not converged"
+        bars = {name: (seconds, seconds), "NUTS": (seconds, fit.nuts.needed)}
+        parts.append(("As long with NUTS", [raced(fit.nuts), (pictures.race(bars), NUTS)]))
     marginals = pictures.marginals(draws, names, other), caption
     paths = f"Paths of {which}, a colour for each chain."
     seconds = {name: f"{value:.1f} s" for name, value in result.account.seconds.items()}

@@ -117,6 +117,21 @@ def reliability(table: Any) -> Any:
     return figure
 
 
+def race(seconds: dict[str, tuple[float, float]]) -> Any:
+    """How long each sampler takes: seconds that it had, and those to the accuracy."""
+    figure, (axis,) = grid(1, 1, 0.9 + 0.4 * len(seconds), 7.0)
+    names, (had, needed) = list(seconds), np.array(list(seconds.values())).T
+    further = np.nan_to_num(np.maximum(needed - had, 0.0))
+    axis.barh(names, had, color=COLOURS[0], label="measured")
+    if further.any():
+        style = {"facecolor": "none", "edgecolor": COLOURS[0], "hatch": "///"}
+        axis.barh(names, further, left=had, label="extrapolated", **style)
+        axis.legend(frameon=False)
+    axis.invert_yaxis()
+    axis.set(xlabel="seconds until every error is small enough")
+    return figure
+
+
 def agreement(table: Any) -> Any:
     """Every coefficient's difference from the reference, with two Monte Carlo standard errors."""
     figure, (means, ratios) = grid(2, 2, 2.8)

@@ -145,9 +145,7 @@ def tune_nuts(
     offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
     inner = in_coordinates(target, coordinates)
     starts = _inside(inner, at_modes(centres, coordinates, modes), offsets)
-    seconds = num_chains * seconds_of_gradient(target, coordinates.centre)
-    most = int(np.log2(max(SHARE * deadline.left() / seconds, 1.0)))
-    doublings = int(np.clip(most, FEWEST_DOUBLINGS, MOST_DOUBLINGS))
+    doublings = doublings_within(deadline.left(), target, coordinates.centre, num_chains)
     warm = warm_up(
         target,
         coordinates,
@@ -168,13 +166,21 @@ def tune_nuts(
     return tuned
 
 
+def doublings_within(
+    seconds: float, target: AbstractTarget, position: PyTree, num_chains: int
+) -> int:
+    """Of a trajectory, so many that it takes a small share of the time."""
+    trajectory = SHARE * seconds / (num_chains * seconds_of_gradient(target, position))
+    return int(np.clip(np.log2(max(trajectory, 1.0)), FEWEST_DOUBLINGS, MOST_DOUBLINGS))
+
+
 def _unfinished(warm: "Warm") -> str:
     """That a warm-up was cut, and how long NUTS takes, where two blocks or more have told."""
     doubt = "the time was up before NUTS had found its step and its scales"
-    if not np.isfinite(warm.seconds):
+    if not np.isfinite(warm.whole):
         return f"{doubt}, of which it was left too little; try a max_seconds twice as large"
-    wanted = warm.seconds / SHARE_OF_WARM_UP
-    return f"{doubt}; at its pace so far it takes some {wanted:,.0f} s: try a larger max_seconds"
+    wanted = f"{warm.whole:,.0f} s"
+    return f"{doubt}; at its pace so far it takes some {wanted}: try a larger max_seconds"
 
 
 @compiled_at
@@ -220,6 +226,11 @@ class Warm(NamedTuple):
     ends: Float[Array, "chains d"]  # u of each chain
     done: float = 1.0  # the share of its steps that there was time for
     seconds: float = np.nan  # that all steps take, if known
+
+    @property
+    def whole(self) -> float:
+        """Seconds with the draws, as far as the pace of the warm-up tells."""
+        return self.seconds / SHARE_OF_WARM_UP
 
 
 def warm_up(
