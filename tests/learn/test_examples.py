@@ -32,5 +32,5 @@ def test_flights():
 
 def test_without_the_package_they_say_which(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install ergodax\[app\]"):
+    with pytest.raises(ImportError, match=r"pip install 'ergodax\[app\]'"):
         examples.flights()
