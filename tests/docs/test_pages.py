@@ -49,12 +49,15 @@ def test_a_sampler_without_a_row_ends_the_build(made):
         made.facts(made.Sampler("ex.nothing", ex.sgld))
 
 
-def test_the_picture_is_that_of_the_figures():
-    pictures = imported(TOOLS / "pictures.py")
-    text = pictures.SOURCE.read_text(encoding="utf-8")
-    assert pictures.PICTURE.read_text(encoding="utf-8") == pictures.picture(text), (
-        "benchmarks/NUTS.md has changed; run `python tools/pictures.py`"
-    )
+def test_the_first_page_is_that_of_the_benchmarks_files():
+    first = imported(TOOLS / "first_page.py")
+    picture = first.picture(first.SOURCE.read_text(encoding="utf-8"))
+    text = first.PAGE.read_text(encoding="utf-8")
+    why = "a file of benchmarks/ has changed; run `python tools/first_page.py`"
+    assert first.PICTURE.read_text(encoding="utf-8") == picture, why
+    assert text == first.page(text), why
+    assert first.page(text.replace(" right, 0 wrong", " right, 7 wrong")) == text, "it writes anew"
+    assert "at 500, " in text and "wrong and called right" in text
 
 
 def test_links_between_files_lead_somewhere(made):

@@ -1,8 +1,9 @@
-"""The picture of the first page: infer and NUTS by number of rows, from benchmarks/NUTS.md.
+"""The picture and the figures of the first page, from the files of the benchmarks.
 
-    python tools/pictures.py
+    python tools/first_page.py
 
-writes docs/pictures/nuts.svg. Its colours can be read on white and on black.
+writes docs/pictures/nuts.svg, whose colours can be read on white and on black, and a table into
+README.md.
 """
 
 import math
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "benchmarks" / "NUTS.md"
+BENCHMARKS = ROOT / "benchmarks"
+SOURCE = BENCHMARKS / "NUTS.md"
+PAGE = ROOT / "README.md"
+MARK = "<!-- python tools/first_page.py writes the table. -->\n"
 PICTURE = ROOT / "docs" / "pictures" / "nuts.svg"
 
 GREY = "#808080"
@@ -60,6 +64,72 @@ def crossover(text: str) -> float:
 
 def _number(text: str) -> float:
     return float(text.rstrip("*").replace(",", ""))
+
+
+def ratios(text: str, column: str) -> list[tuple[float, float]]:
+    """Numbers of rows, and what infer makes in the time in which the best NUTS makes 1."""
+    series = read(text, column)
+    ours, *others = (series.pop("ergodax infer"), *series.values())
+    best = [max(points, key=lambda point: point.rate) for points in zip(*others, strict=True)]
+    return [(one.rows, one.rate / other.rate) for one, other in zip(ours, best, strict=True)]
+
+
+def table() -> str:
+    """The figures, as Markdown."""
+    nuts, steps, strangers = (
+        (BENCHMARKS / name).read_text(encoding="utf-8")
+        for name in ("NUTS.md", "RESULTS.md", "STRANGERS.md")
+    )
+    times = {
+        column: ", ".join(
+            f"{float(f'{ratio:.3g}'):,g} at {rows:,.0f}" for rows, ratio in ratios(nuts, column)
+        )
+        for column in PANELS
+    }
+    errors = [
+        max(p.rate for p in read(nuts, name)["ergodax infer"])
+        for name in ("error of mean", "of sd")
+    ]
+    outcomes = re.findall(r"^\| [\w-]+ \| float\d+, \d+ \| ([^|]+?) \|", strangers, re.MULTILINE)
+    right, wrong = outcomes.count("right"), sum("wrong" in outcome for outcome in outcomes)
+    by_hand = re.findall(r"ergodax to hand-written: ([\d.]+)", steps)[:2]
+    rows = [
+        (
+            "ESS per second of `infer` to the best NUTS's (BlackJAX, NumPyro) by number of rows",
+            times["ESS/s"],
+            "nuts",
+        ),
+        (
+            "the same, with compilation, mode, warm-up and tuning counted",
+            times["ESS/s end to end"],
+            "nuts",
+        ),
+        (
+            "largest error of `infer` there",
+            f"{errors[0]:.2g} sd (means), {errors[1]:.1%} (sds)",
+            "nuts",
+        ),
+        (
+            "a bank of unlike posteriors, 120 s each",
+            f"{right} of {len(outcomes)} right, {wrong} wrong and called right",
+            "strangers",
+        ),
+        ("a step of SGLD, of SGHMC, to one by hand in JAX", ", ".join(by_hand), "steps"),
+    ]
+    lines = ["| what | measured | `python -m benchmarks` |", "|---|---|---|"]
+    return "\n".join(
+        [*lines, *(f"| {what} | {value} | `{name}` |" for what, value, name in rows), ""]
+    )
+
+
+def page(text: str) -> str:
+    """README.md with the figures of now.
+
+    Args:
+        text: of README.md.
+    """
+    before, _, after = text.partition(MARK)
+    return before + MARK + "\n" + table() + "\n" + after[after.index("## ") :]
 
 
 def picture(text: str) -> str:
@@ -145,3 +215,4 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = GREY) -> str
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(picture(SOURCE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
