@@ -21,9 +21,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers and other processes i
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-from jaxtyping import install_import_hook  # noqa: E402
+import jaxtyping  # noqa: E402
 
-install_import_hook(["ergodax", "experiments", "gallery"], "beartype.beartype")
+jaxtyping.install_import_hook(["ergodax", "experiments", "gallery"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -72,8 +72,12 @@ def samples_for_long(item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Programs that run for a moment are compiled without optimisation."""
+    """Programs that run for a moment are compiled without optimisation.
+
+    Types are checked but in the tests of laws, which call over and over what the others check.
+    """
     jax.config.update("jax_disable_most_optimizations", not samples_for_long(item))
+    jaxtyping.config.update("jaxtyping_disable", item.path.parent.name == "law")
 
 
 def resident() -> int:
