@@ -11,7 +11,7 @@ import ergodax as ex
 from ergodax import tune
 from ergodax.diagnostics import BiasReport
 from ergodax.driver import Samples
-from ergodax.learn import beside, fit, held_out, regression, tables
+from ergodax.learn import beside, families, fit, held_out, regression, tables
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def test_predictions_of_a_number_are_exact():
         "residual_sd": np.array([[1.0, 2.0]]),
     }
     test = tables.Table(np.array([[1.0], [2.0]]), np.array([1.0, 4.0]), ["x"], ())
-    found = held_out.held_out(draws, test)
+    found = held_out.held_out(draws, test, families.LINEAR)
 
     def normal(z, sd):
         return np.exp(-0.5 * (z / sd) ** 2) / (sd * np.sqrt(2 * np.pi))

@@ -46,11 +46,11 @@ def test_the_plane_that_is_shown():
     assert plane(["position.a", "position.b"]) == []
 
 
-def test_odds_of_units_that_are_too_large_are_those_of_a_part(tmp_path):
+def test_ratios_of_units_that_are_too_large_are_those_of_a_part(tmp_path):
     """A coefficient of 3e6 has no odds ratio in double precision."""
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(4, 100, 3)) * [1e5, 1e-6, 0.1] + [3e6, 1e-5, 0.5]
-    figure = pictures.odds(draws, ["grams", "income", "age"])
+    figure = pictures.ratios(draws, ["grams", "income", "age"])
     axis = figure.axes[0]
     names = [label.get_text() for label in axis.get_yticklabels()]
     assert names == ["grams, 1e-06", "income", "age"]

@@ -4,8 +4,11 @@ import importlib
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from ergodax.tune import Inference, Tuned
 from ergodax.tune.budget import Deadline
 from ergodax.tune.start import FEW_ROWS
 
@@ -60,3 +63,35 @@ def test_the_surrogate_is_tried_where_nuts_is_slow(seconds, engines, limit, trie
 def test_few_rows_decide_first_and_modes_leave_nuts(tried):
     assert tried(1.0, virial=2.0 * FEW_ROWS)[0] == ["surrogate", "batches", "NUTS"]
     assert tried(20.0, modes=("one", "other"))[0] == ["NUTS"]
+
+
+@pytest.mark.parametrize(
+    ("r_hat", "left", "kernel", "given_up"),
+    [
+        (1.48, 100.0, "surrogate", True),
+        (1.01, 100.0, "surrogate", False),
+        (1.48, 30.0, "surrogate", False),  # less than NUTS takes
+        (float("nan"), 100.0, "surrogate", False),  # too few draws to tell
+        (1.48, 100.0, "NUTS", False),
+    ],
+)
+def test_a_surrogate_whose_chains_stay_apart_gives_way_to_nuts(
+    r_hat, left, kernel, given_up, monkeypatch
+):
+    monkeypatch.setattr(MODULE, "warm_up_seconds", lambda *given: 20.0)
+    nuts = object.__new__(MODULE.Nuts)
+    inference: Any = SimpleNamespace(
+        posterior="of many rows",
+        target="of many rows",
+        settings=SimpleNamespace(num_chains=4),
+        deadline=Deadline.after(left),
+    )
+    tuned, result = object.__new__(Tuned), object.__new__(Inference)
+    held = {"kernel": nuts if kernel == "NUTS" else "surrogate", "bias": None, "coordinates": None}
+    for name, value in held.items():
+        object.__setattr__(tuned, name, value)
+    table = pd.DataFrame({"r_hat": [r_hat if np.isnan(r_hat) else 1.0, r_hat]})
+    object.__setattr__(result, "table", table)
+    doubt = MODULE._Inferring._doubt(inference, tuned, result)
+    assert bool(doubt) == given_up
+    assert not given_up or "R-hat of 1.48" in doubt

@@ -10,6 +10,8 @@ from rich.console import Console
 from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 
+Kind = Literal["linear", "robust", "logistic", "multinomial", "poisson", "negative-binomial"]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Source:
     target
         The column to predict; of an .npz file the array, y_train by default.
     model
-        logistic for a target of two classes, linear for a number.
+        By default logistic for a target of two values, linear for numbers, multinomial for more
+        classes. Counts need poisson or negative-binomial; robust is linear with outliers.
     features
         The array of features of an .npz file.
     categorical
@@ -34,17 +37,20 @@ class Source:
         The two values of the target to keep, where it has more.
     components
         Reduce the features to so many principal components first.
+    drop_missing
+        Leave out the rows of a CSV or Parquet file in which a value is missing.
     held_out
         The fraction of the rows that is held out, to see how well it is predicted.
     """
 
     data: Path
     target: str | None = None
-    model: Literal["logistic", "linear"] = "logistic"
+    model: Kind | None = None
     features: str = "x_train"
     categorical: str | None = None
     classes: Annotated[tuple[str, str] | None, Many] = None
     components: int | None = None
+    drop_missing: Annotated[bool, Parameter(negative=())] = False
     held_out: float = 0.0
 
 
@@ -115,13 +121,16 @@ def infer(
         raise ValueError("--resume needs --checkpoint DIR, the folder of what to go on with.")
     keep = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
     place = None if output is None else folder(output)
-    train, *others = _read(source, seed)
+    model, (train, *others) = _read(source, seed)
     test = others[0] if others else None
-    what, size = header(source.model, train, test)
+    what, size = header(model, train, test)
     title = f"{legible(source.data.name)}: {what}"
     console.print(f"{title}, {size}", style="bold", highlight=False, markup=False)
+    if source.model is None and model == "linear" and not (train.target % 1.0).any():
+        hint = "The target is whole numbers: for counts try --model negative-binomial."
+        console.print(hint, highlight=False)
     found = fit(
-        source.model,
+        model,
         train,
         test,
         prior_scale=prior_scale,
@@ -143,27 +152,31 @@ def infer(
     return 0 if found.result.converged else 1
 
 
-def _read(source: Source, seed: int) -> list[Any]:
-    """The rows to fit, and those that are held out if there are any."""
+def _read(source: Source, seed: int) -> tuple[str, list[Any]]:
+    """The model, the rows to fit, and those that are held out if there are any."""
     from ergodax.data import archive
     from ergodax.learn import examples, tables
 
-    data, target, features = source.data, source.target, source.features
-    if str(data) == "flights":
-        parts = [examples.flights()]
-    elif str(data) == "digits":
-        parts = [examples.digits(source.classes or ("3", "8"))]
-    elif source.model == "linear":
-        parts = [tables.read_numeric(data, target)]
+    data, target, model = source.data, source.target, source.model or "logistic"
+    if str(data) in ("flights", "digits"):
+        chosen = source.classes or ("3", "8")
+        parts = [examples.flights() if str(data) == "flights" else examples.digits(chosen)]
+    elif data.suffix == ".npz":
+        y = target or "y_train"
+        parts = [tables.read_npz(data, source.features, y, source.classes, source.categorical)]
+        own = [name.replace("train", "test") for name in (source.features, y)]
+        if own[0] != source.features and not source.categorical:
+            if set(own) <= set(archive.names(data)):
+                parts.append(tables.read_npz(data, own[0], own[1], parts[0].classes))
     else:
-        parts = [tables.read(data, target, features, source.categorical, source.classes)]
-    own = [name.replace("train", "test") for name in (features, target or "y_train")]
-    whole = data.suffix != ".npz" or own[0] == features or source.categorical
-    if not whole and set(own) <= set(archive.names(data)):
-        parts.append(tables.read_npz(data, own[0], own[1], parts[0].classes))
-    elif source.held_out:
+        columns = tables.read_columns(data, target, drop_missing=source.drop_missing)
+        model = source.model or tables.suitable(columns[1], source.classes)
+        parts = [tables.of_columns(*columns, model, source.classes)]
+    if model != "logistic" and not data.suffix.endswith(("csv", "parquet", "pq")):
+        raise ValueError(f"--model {model} reads CSV and Parquet files only, and --target COLUMN.")
+    if len(parts) == 1 and source.held_out:
         parts = list(tables.split(parts[0], source.held_out, seed))
-    return tables.varying(parts, source.components)
+    return model, tables.varying(parts, source.components)
 
 
 def _show(console: Console, found: Any) -> None:

@@ -61,7 +61,7 @@ def run_reference(
     )
     samples = Samples(model.units(samples.position), samples.info, None)
     seconds, summary = time.perf_counter() - began, samples.summary().set_axis(model.names)
-    scores = None if test is None else held_out(samples.position, test)
+    scores = None if test is None else held_out(samples.position, test, model.units.family)
     comparison, passes = compare(result.table, summary), LEAPFROGS * (DRAWS + BURN_IN)
     return Reference(samples, summary, scores, comparison, seconds, passes)
 

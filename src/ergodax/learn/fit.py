@@ -4,19 +4,34 @@ import dataclasses
 import warnings
 
 import jax
+import numpy as np
 import pandas as pd
 
 import ergodax as ex
 from ergodax.checks import legible
 from ergodax.learn.base import NotConvergedWarning
 from ergodax.learn.beside import Nuts, Reference, run_nuts, run_reference
-from ergodax.learn.estimators import LinearRegressor, LogisticClassifier
+from ergodax.learn.estimators import (
+    LinearRegressor,
+    LogisticClassifier,
+    NegativeBinomialRegressor,
+    PoissonRegressor,
+    RobustRegressor,
+)
+from ergodax.learn.families import MULTINOMIAL
 from ergodax.learn.held_out import HeldOut, held_out
 from ergodax.learn.regression import Model, distinct, title
 from ergodax.learn.tables import Table
 from ergodax.tune import Inference
 
-ESTIMATORS = {"linear": LinearRegressor, "logistic": LogisticClassifier}
+ESTIMATORS = {
+    "linear": LinearRegressor,
+    "robust": RobustRegressor,
+    "logistic": LogisticClassifier,
+    "multinomial": LogisticClassifier,
+    "poisson": PoissonRegressor,
+    "negative-binomial": NegativeBinomialRegressor,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +62,7 @@ def fit(
 ) -> Fit:
     """Fit the estimator of a kind to a table, predict the rows held out, compare with others.
 
-    `kind` is "linear" or "logistic", `reference` asks for HMC with full gradients, `nuts` for the
+    `kind` is one of ESTIMATORS, `reference` asks for HMC with full gradients, `nuts` for the
     no-U-turn sampler for as long as the answer took; the rest is as of the estimators. Raises:
     ValueError for an accuracy out of range, and what `fit` of an estimator does.
     """
@@ -63,9 +78,11 @@ def fit(
     frame = pd.DataFrame(train.features, columns=pd.Index(list(distinct(train.names))))
     with warnings.catch_warnings():  # the verdict is told in any case
         warnings.simplefilter("ignore", NotConvergedWarning)
-        estimator.fit(frame, train.target)
+        several = len(train.classes) > 2
+        estimator.fit(frame, _labels(train) if several else train.target)
     model, result = estimator.model_.with_classes(train.classes), estimator.inference_
-    scores = None if test is None else held_out(result.samples.position, test)
+    law = model.units.family
+    scores = None if test is None else held_out(result.samples.position, test, law)
     key = jax.random.key(seed)
     checked = run = None
     if reference:
@@ -77,10 +94,17 @@ def fit(
     return Fit(model, result, scores, checked, run)
 
 
+def _labels(table: Table) -> np.ndarray:
+    """The class of each row."""
+    return np.array(table.classes, object)[table.target.astype(int)]
+
+
 def header(kind: str, train: Table, test: Table | None) -> tuple[str, str]:
     """What is regressed on what, and how much of it, before any work begins."""
-    family = ESTIMATORS[kind].family
+    family, several = ESTIMATORS[kind].family, len(train.classes) > 2
     held = f", {len(test.target):,} held out" if test else ""
-    components = len(train.names) + 1 + len(family.shapes)
-    what = title(family, tuple(legible(name) for name in train.classes))
+    components = (len(train.classes) if several else 1) * (len(train.names) + 1)
+    components += len(family.shapes)
+    names = tuple(legible(name) for name in train.classes)
+    what = title(MULTINOMIAL if several else family, names)
     return what, f"{len(train.target):,} rows{held}, {components} components"

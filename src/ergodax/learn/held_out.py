@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest, norm
+from scipy.special import softmax
+from scipy.stats import binomtest
 
+from ergodax.learn import families
+from ergodax.learn.families import Family
 from ergodax.learn.regression import Draws
 from ergodax.learn.tables import Table
 
@@ -27,13 +30,22 @@ class HeldOut:
     calibration: pd.DataFrame
 
 
-def held_out(draws: Draws, test: Table, *, most_draws: int = 1000) -> HeldOut:
-    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced."""
+def held_out(draws: Draws, test: Table, family: Family, *, most_draws: int = 1000) -> HeldOut:
+    """Predict the held-out rows with every draw, or with `most_draws` of them, evenly spaced.
+
+    Args:
+        draws: in the table's units, leaves (chains, draws, ...).
+        test: the rows.
+        family: the law of the target.
+        most_draws: that are used.
+    """
     flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
     every = -(-len(flat["intercept"]) // most_draws)
     flat = {name: x[::every] for name, x in flat.items()}
-    predict = _predict_number if "residual_sd" in draws else _predict_class
-    return predict(flat, test)
+    if family is families.LOGISTIC:
+        return _predict_class(flat, test)
+    several = family is families.MULTINOMIAL
+    return (_predict_classes if several else _predict_number)(flat, test, family)
 
 
 def _predict_class(draws: Draws, test: Table) -> HeldOut:
@@ -59,19 +71,46 @@ def _predict_class(draws: Draws, test: Table) -> HeldOut:
     return HeldOut(scores, reliability(probability, test.target))
 
 
-def _predict_number(draws: Draws, test: Table) -> HeldOut:
-    density, mean = [], np.zeros(len(test.target))
+def _predict_classes(draws: Draws, test: Table, family: Family) -> HeldOut:
+    right, density, probability = [], [], 0.0
+    for slopes, intercept in zip(draws["coefficient"], draws["intercept"], strict=True):
+        eta = test.features @ slopes.T + intercept
+        right.append((eta.argmax(axis=1) == test.target).mean())
+        density.append(family.log_density(test.target, eta, {}).mean())
+        probability = probability + softmax(eta, axis=1) / len(draws["intercept"])
+    happened = test.target[:, None] == np.arange(len(test.classes))
+    scores = {
+        "rows": len(test.target),
+        **_mean_and_sd("accuracy", right),
+        **_mean_and_sd("log_predictive_density", density),
+        "averaged_accuracy": float((probability.argmax(axis=1) == test.target).mean()),
+        "averaged_log_predictive_density": float(np.log(probability[happened]).mean()),
+    }
+    # Of each class of each row: every forecast counts.
+    return HeldOut(scores, reliability(probability.ravel(), happened.ravel().astype(float)))
+
+
+def _predict_number(draws: Draws, test: Table, family: Family) -> HeldOut:
+    density, mean, y = [], np.zeros(len(test.target)), test.target
     of_truth, below = np.full(len(mean), -np.inf), np.zeros(len(mean))
-    for slopes, intercept, sd in zip(*draws.values(), strict=True):
-        line = test.features @ slopes + intercept
-        log_density = norm.logpdf(test.target, line, sd)
+    # A count is at a random place between the probabilities of less and of no more than it, so
+    # that of a right model all levels are as likely.
+    place = np.random.default_rng(0).random(len(mean))
+    for k, intercept in enumerate(draws["intercept"]):
+        line = test.features @ draws["coefficient"][k] + intercept
+        shapes = {name: draws[name][k] for name in family.shapes}
+        law = family.law(line, shapes)
+        log_density = family.log_density(y, line, shapes)
         density.append(log_density.mean())
         of_truth = np.logaddexp(of_truth, log_density)
-        mean += line / len(draws["intercept"])
-        below += norm.cdf(test.target, line, sd) / len(draws["intercept"])
+        mean += (np.exp(line) if family.link else line) / len(draws["intercept"])
+        at = law.cdf(y)
+        if family.link:
+            at = at - place * np.exp(log_density)
+        below += at / len(draws["intercept"])
     scores = {
         "rows": len(mean),
-        "root_mean_squared_error": float(np.sqrt(np.mean((test.target - mean) ** 2))),
+        "root_mean_squared_error": float(np.sqrt(np.mean((y - mean) ** 2))),
         **_mean_and_sd("log_predictive_density", density),
         "averaged_log_predictive_density": float(of_truth.mean() - np.log(len(density))),
     }

@@ -27,12 +27,12 @@ ARRAYS = (np.ndarray, jax.Array, pd.Series, list, tuple)
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Features and a target of two classes, or a number."""
+    """Features and a target of classes, or a number."""
 
     features: np.ndarray  # shape (rows, columns), numbers
-    target: np.ndarray  # shape (rows,), of classes 0.0 or 1.0
+    target: np.ndarray  # shape (rows,), of classes 0.0, 1.0, ...
     names: list[str]  # of the columns
-    classes: tuple[str, ...]  # the two values of the target, the one coded 0 first; () for a number
+    classes: tuple[str, ...]  # the values of the target in the order of codes; () for a number
 
     def rows(self, which: np.ndarray) -> "Table":
         """Some of the rows."""
@@ -91,13 +91,56 @@ def read_numeric(path: Path, target: str | None) -> Table:
         ValueError: an .npz file, a target that is not a number, or what `read_table` refuses.
     """
     if file_path("path", path).suffix == ".npz":
-        raise ValueError("--model linear reads CSV and Parquet files only, and --target COLUMN.")
-    features, outcome = read_columns(path, target)
+        raise ValueError("of an .npz file only --model logistic can be fitted.")
+    return of_columns(*read_columns(path, target), "linear")
+
+
+def suitable(outcome: pd.Series, classes: Sequence[str] | None = None) -> str:
+    """The model for a target: logistic of two values, linear of numbers, multinomial of others.
+
+    `classes` are those of its values that are kept, where they are given.
+
+    Example:
+        >>> [suitable(pd.Series(y)) for y in ([0, 1, 1], [0.5, 2.0, 1.5], ["a", "b", "c"])]
+        ['logistic', 'linear', 'multinomial']
+    """
+    if classes or outcome.nunique() == 2:
+        return "logistic"
+    return "linear" if pd.api.types.is_numeric_dtype(outcome) else "multinomial"
+
+
+def of_columns(
+    features: pd.DataFrame,
+    outcome: pd.Series,
+    model: str,
+    classes: Sequence[str] | None = None,
+) -> Table:
+    """What `read_columns` returns as a Table for a model.
+
+    Raises:
+        ValueError: what `make_table` refuses; a target that is not a number, or one of classes
+            with fewer than two rows each on average.
+    """
+    names = list(features.columns)
+    if model == "logistic":
+        return make_table(features.to_numpy(), outcome.to_numpy(), names, classes)
+    x = features.to_numpy()
+    if model == "multinomial":
+        found, codes = np.unique(outcome.astype(str).to_numpy(), return_inverse=True)
+        if not 2 < len(found) <= len(x) / ROWS_A_LEVEL:
+            raise ValueError(
+                f"the target has {len(found)} different values in {len(x)} rows; --model "
+                "multinomial is for three or more classes of several rows each."
+            )
+        _check_finite(x)
+        return Table(x, codes.astype(np.float64), names, tuple(str(name) for name in found))
     if not pd.api.types.is_numeric_dtype(outcome):
-        raise ValueError(f"target={target!r} is not a number; try --model logistic.")
-    x, y = features.to_numpy(), outcome.to_numpy(np.float64)
+        raise ValueError(
+            f"target={str(outcome.name)!r} is not a number; try --model logistic, or multinomial."
+        )
+    y = outcome.to_numpy(np.float64)
     _check_finite(np.column_stack([x, y]))
-    return Table(x, y, list(features.columns), ())
+    return Table(x, y, names, ())
 
 
 def read_npz(
@@ -167,7 +210,7 @@ def make_table(
         some = ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
         raise ValueError(
             f"the target must have two classes; it has {len(values)} values ({some}). "
-            "Pick two of them, as in --classes 7 9."
+            "Pick two of them, as in --classes 7 9; or try --model multinomial, or linear."
         )
     kept = np.isin(outcome, chosen)
     x = np.asarray(features, np.float64)[kept]
@@ -248,7 +291,9 @@ DATE = re.compile(
 SUFFIXES = ".csv", ".parquet", ".pq"
 
 
-def read_columns(path: Any, target: Any) -> tuple[pd.DataFrame, pd.Series]:
+def read_columns(
+    path: Any, target: Any, *, drop_missing: bool = False
+) -> tuple[pd.DataFrame, pd.Series]:
     """The features, all numbers, and the target.
 
     Text becomes an indicator for each value but the first.
@@ -256,6 +301,7 @@ def read_columns(path: Any, target: Any) -> tuple[pd.DataFrame, pd.Series]:
     Args:
         path: of a file .csv, .parquet or .pq.
         target: the name of a column.
+        drop_missing: leave out the rows with missing values.
 
     Raises:
         FileNotFoundError: no such file.
@@ -288,6 +334,8 @@ def read_columns(path: Any, target: Any) -> tuple[pd.DataFrame, pd.Series]:
         if isinstance(error, UnicodeDecodeError):
             words += "; save it as UTF-8"
         raise ValueError(f"{path} can't be read as {path.suffix}: {words}") from None
+    if drop_missing and len(complete := frame.dropna(ignore_index=True)):
+        frame = complete
     _check_complete(path, frame)
     outcome = frame.pop(target)
     return _coded(path, frame), outcome
@@ -353,7 +401,8 @@ def _check_complete(path: Path, frame: pd.DataFrame) -> None:
     if bad.any(axis=None):
         raise ValueError(
             f"{int(bad.any(axis=1).sum())} of {len(frame)} rows of {path} have missing values, in "
-            f"the columns {shown(list(frame.columns[bad.any()]), 300)}. Drop or impute them first."
+            f"the columns {shown(list(frame.columns[bad.any()]), 300)}. Impute them first, or "
+            "leave these rows out by --drop-missing."
         )
 
 

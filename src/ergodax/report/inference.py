@@ -9,6 +9,7 @@ import pandas as pd
 
 from ergodax.checks import legible
 from ergodax.learn.beside import Nuts, in_figures
+from ergodax.learn.families import LOGISTIC, NEGATIVE_BINOMIAL, POISSON
 from ergodax.learn.fit import Fit
 from ergodax.learn.regression import distinct
 from ergodax.report import page, pictures
@@ -25,8 +26,8 @@ AGREEMENT = (
     "Every component compared with the reference; bars are two Monte Carlo standard errors of the "
     "difference."
 )
-ODDS = (
-    "What one unit more of a column multiplies the odds by, all others being equal: the median and "
+RATIO = (
+    "What one unit more of a column multiplies the {} by, all others being equal: the median and "
     "the interval that has 95 % of the posterior."
 )
 NUTS = (
@@ -146,10 +147,12 @@ def write(fit: Fit, folder: Path, title: str) -> dict[str, Path]:
     names = {"draws": "draws.zarr", "summary": "summary.csv", "account": "account.txt",
              "facts": "facts.json", "report": "report.html"}  # fmt: skip
     paths = {key: folder / name for key, name in names.items()}
-    columns = fit.model.names[: len(fit.model.columns)]
-    fit.result.samples.save(
-        paths["draws"], dims={"coefficient": ["column"]}, coords={"column": columns}
-    )
+    columns = list(distinct(fit.model.columns))
+    dims, coords = {"coefficient": ["column"]}, {"column": columns}
+    if fit.model.classes:
+        dims = {"coefficient": ["class", "column"], "intercept": ["class"]}
+        coords |= {"class": list(distinct(list(fit.model.classes)))}
+    fit.result.samples.save(paths["draws"], dims=dims, coords=coords)
     fit.result.table.to_csv(paths["summary"])
     page.write_facts(paths["facts"], facts(fit))
     fit = legibly(fit)
@@ -172,11 +175,13 @@ def _sections(fit: Fit) -> list[page.Section]:
         ("Verdict", [[result.verdict(), ERROR]]),
         ("Posterior", [[*fit.model.meaning], page.with_names(table)]),
     ]
-    if "residual_sd" not in result.samples.position:
+    family = fit.model.units.family
+    what = "odds" if family is LOGISTIC else "mean"
+    if family in (LOGISTIC, POISSON, NEGATIVE_BINOMIAL):
         lines = pictures.furthest(table.iloc[: len(fit.model.columns)], LINES)
         columns = _columns(result.samples.position)[..., lines]
-        named = [str(table.index[k]) for k in lines]
-        parts.append(("Odds ratios", [(pictures.odds(columns, named), ODDS)]))
+        picture = pictures.ratios(columns, [str(table.index[k]) for k in lines], what)
+        parts.append((f"Ratios of the {what}", [(picture, RATIO.format(what))]))
     if fit.held_out is not None:
         calibration = pictures.reliability(fit.held_out.calibration)
         parts.append(("Held-out rows", [predictions(fit), (calibration, CALIBRATION)]))
@@ -203,5 +208,5 @@ def _sections(fit: Fit) -> list[page.Section]:
 
 def _columns(draws: dict[str, np.ndarray]) -> np.ndarray:
     """All components, shape (chains, draws, components), in the table's order."""
-    parts = [x.reshape(*x.shape[:2], -1) for x in draws.values()]
+    parts = [draws[name].reshape(*draws[name].shape[:2], -1) for name in sorted(draws)]
     return np.concatenate(parts, axis=-1)

@@ -27,7 +27,7 @@ from ergodax.target.posterior import Posterior
 from ergodax.target.reverse import ReverseTarget, forward_too
 from ergodax.tune.background import Programs, double_precision, in_background, small_algebra
 from ergodax.tune.budget import Deadline
-from ergodax.tune.decisions import DecisionLog, Inference, Tuned
+from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Inference, Tuned
 from ergodax.tune.device import full_precision, quicker_host
 from ergodax.tune.doubts import doubt_of_draws, improper_direction
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
@@ -35,7 +35,7 @@ from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places
-from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, tune_nuts, warm_up_seconds
+from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
 from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
@@ -406,9 +406,7 @@ class _Inferring:
         except DivergenceError as error:
             doubt = f"a chain diverged at step {error.step}"
         else:
-            drawn = self.posterior is not None and tuned.bias is not None
-            made = tuned.bias.samples.num_draws if tuned.bias and tuned.piloted else 0
-            doubt = self._doubt(result) if drawn and result.samples.num_draws > made else ""
+            doubt = self._doubt(tuned, result)
             if not doubt:
                 return result
         settings.kept.forget()
@@ -416,12 +414,25 @@ class _Inferring:
         self.log.decide("sampling", "given up", doubt)
         return None
 
-    def _doubt(self, result: Inference) -> str:
-        """Of draws by batches, which all rows can look at."""
-        assert isinstance(self.target, Posterior)
+    def _doubt(self, tuned: Tuned, result: Inference) -> str:
+        """Why draws that are not NUTS's may be wrong, where all rows can tell, and others better.
+
+        A surrogate that is too low somewhere in a tail holds its chains there; NUTS is not held.
+        """
+        if self.posterior is None or isinstance(tuned.kernel, Nuts):
+            return ""
+        if tuned.bias is None:
+            apart = result.table["r_hat"].max()
+            seconds = warm_up_seconds(self.target, tuned.coordinates, self.settings.num_chains)
+            if apart > LARGEST_R_HAT and WHOLE * seconds < self.deadline.left():
+                return f"its chains stay apart, with an R-hat of {apart:.2f}"
+            return ""
+        made = tuned.bias.samples.num_draws if tuned.piloted else 0
+        if result.samples.num_draws <= made:
+            return ""
         return doubt_of_draws(
-            self.target,
-            as_sampled(self.target, result.samples.position),
+            self.posterior,
+            as_sampled(self.posterior, result.samples.position),
             result.samples.info.potential,
             key=self.key_surrogate,
             modes=self.modes,
