@@ -115,6 +115,51 @@ def test_the_files_and_the_report(linear):
     assert facts["meaning"][0] in account and "HMC on full gradients" in account
 
 
+MODELS = {  # the model that is named, the target: components, and what the report has
+    (None, "group"): ("a: x", "c: intercept", "multinomial logistic regression"),
+    ("poisson", "count"): ("x", "intercept", "Ratios of the mean"),
+    ("negative-binomial", "count"): ("x", "dispersion", "Ratios of the mean"),
+    ("robust", "y"): ("x", "degrees of freedom", "robust linear regression"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "target"), MODELS)
+def test_every_model_has_its_files_and_predicts(ergodax, tmp_path, model, target):
+    """The truth lies within five posterior sds, and of levels as much is below as it says."""
+    rng, rows = np.random.default_rng(1), 600
+    x = rng.normal(3.0, 2.0, rows)
+    given = {"y": 5.0 + 2.0 * x + rng.standard_t(3, rows), "group": rng.choice(list("abc"), rows)}
+    given["count"] = rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(0.2 * x)))
+    frame = pd.DataFrame({"x": x, "other": rng.normal(size=rows), target: given[target]})
+    frame.loc[7, "x"] = np.nan
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    arguments = ["--data", tmp_path / "table.csv", "--target", target, "--held-out", 0.2]
+    arguments += ["--drop-missing", "--output", tmp_path / "out", "--no-progress"]
+    code, out, err = ergodax("infer", *arguments, *(["--model", model] if model else []))
+    assert code == 0, err
+    facts = json.loads((tmp_path / "out" / "facts.json").read_text())
+    first, second, words = MODELS[model, target]
+    assert facts["rows"] == 479 and facts["held_out"]["rows"] == 120
+    assert {first, second} <= facts["components"].keys()
+    truth = {"y": 2.0, "group": 0.0, "count": 0.2}[target]
+    row, tolerance = facts["components"][first], 5.0
+    if model == "poisson":  # whose sds know nothing of the dispersion, of a half
+        tolerance *= 2.0
+    assert abs(row["mean"] - truth) < tolerance * row["sd"]
+    assert words in (tmp_path / "out" / "report.html").read_text()
+    tree = xarray.open_datatree(tmp_path / "out" / "draws.zarr", engine="zarr")
+    axes = ("class", "column") if target == "group" else ("column",)
+    assert tree["posterior"]["coefficient"].dims == ("chain", "draw", *axes)
+
+
+def test_whole_numbers_are_told_of_counts(ergodax, tmp_path):
+    frame = pd.DataFrame({"x": np.arange(60.0), "visits": np.arange(60) % 5})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    given = ["--data", tmp_path / "table.csv", "--target", "visits", "--max-seconds", "1e-3"]
+    assert "for counts try --model negative-binomial" in ergodax("infer", *given)[1]
+
+
 @pytest.mark.slow
 def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
     """On 80 columns no figure is on two lines."""
@@ -140,7 +185,9 @@ def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
         (["--data", "none.csv", "--model", "linear"], "no such file"),
         ([], "--target COLUMN is needed"),
         (["--target", "z"], "not a column"),
-        (["--target", "price"], "must have two classes"),
+        (["--target", "price", "--model", "logistic"], "must have two classes"),
+        (["--target", "price", "--model", "multinomial"], "500 different values in 500 rows"),
+        (["--data", "digits", "--model", "poisson"], "poisson reads CSV and Parquet files only"),
         (["--target", "died", "--model", "linear"], "is not a number"),
         (["--target", "died", "--accuracy", "0"], "accuracy must be positive"),
         (["--target", "died", "--prior-scale", "-1"], "prior_scale must be positive"),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import ergodax as ex
 from ergodax import tune
@@ -113,6 +114,41 @@ def test_predictions_of_a_number_are_exact():
     assert found.scores["root_mean_squared_error"] == pytest.approx(np.sqrt(0.5))
     # The predictive cdf is (0.5 + 0.159) / 2 at the first row, (0.977 + 0.159) / 2 at the second.
     assert found.calibration["observed"].tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
+
+
+def test_predictions_of_counts_are_exact():
+    """Two draws of a Poisson law; all rows but a share of their own probability are below."""
+    draws = {"coefficient": np.array([[[0.0], [0.0]]]), "intercept": np.log([[1.0, 3.0]])}
+    y = np.random.default_rng(3).poisson(np.repeat([1.0, 3.0], 2_000)).astype(float)
+    test = tables.Table(np.zeros((len(y), 1)), y, ["x"], ())
+    found = held_out.held_out(draws, test, families.POISSON)
+    density = np.stack([stats.poisson.pmf(y, mean) for mean in (1.0, 3.0)])
+    assert found.scores["log_predictive_density"] == pytest.approx(np.log(density).mean())
+    averaged = found.scores["averaged_log_predictive_density"]
+    assert averaged == pytest.approx(np.log(density.mean(axis=0)).mean())
+    rms = np.sqrt(np.mean((y - 2.0) ** 2))
+    assert found.scores["root_mean_squared_error"] == pytest.approx(rms)
+    # The rows are of the predictive law, so each level is right; z = 5 of 4,000 rows.
+    table = found.calibration
+    error = np.sqrt(table["predicted"] * (1.0 - table["predicted"]) / len(y))
+    assert (np.abs(table["observed"] - table["predicted"]) < 5.0 * error).all()
+
+
+def test_predictions_of_classes_are_exact():
+    """Two draws, three classes."""
+    draws = {
+        "coefficient": np.zeros((1, 2, 3, 1)),
+        "intercept": np.log([[[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]]),
+    }
+    test = tables.Table(np.zeros((4, 1)), np.array([0.0, 0.0, 2.0, 1.0]), ["x"], ("a", "b", "c"))
+    found = held_out.held_out(draws, test, families.MULTINOMIAL)
+    each = np.array([[0.2, 0.2, 0.5, 0.3], [0.6, 0.6, 0.1, 0.3]])
+    assert found.scores["log_predictive_density"] == pytest.approx(np.log(each).mean())
+    assert found.scores["accuracy"] == pytest.approx((0.25 + 0.5) / 2)
+    assert found.scores["averaged_accuracy"] == pytest.approx(0.5)  # (.4, .3, .3)
+    averaged = np.log(each.mean(axis=0)).mean()
+    assert found.scores["averaged_log_predictive_density"] == pytest.approx(averaged)
+    assert found.calibration["count"].sum() == 12
 
 
 def test_a_measured_bias_follows_into_the_units(key):

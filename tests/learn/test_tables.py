@@ -67,6 +67,24 @@ def test_a_number_to_predict(frame, tmp_path):
     refuse("NaN or infinite", tables.read_numeric, path, "age")
 
 
+def test_classes_in_their_order_and_rows_without_gaps(frame, tmp_path):
+    path = tmp_path / "p.csv"
+    frame.loc[[3, 5], "age"] = np.nan
+    frame.to_csv(path, index=False)
+    refuse("2 of 40 rows", tables.read_columns, path, "ward")
+    columns = tables.read_columns(path, "ward", drop_missing=True)
+    table = tables.of_columns(*columns, tables.suitable(columns[1]))
+    assert table.classes == ("north", "south", "west") and len(table.target) == 38
+    kept = frame["ward"].drop(index=[3, 5])
+    assert [table.classes[int(k)] for k in table.target] == kept.tolist()
+    two = tables.read_columns(path, "died", drop_missing=True)
+    assert tables.suitable(two[1]) == "logistic"
+    refuse("has 2 different values", tables.of_columns, *two, "multinomial")
+    frame.assign(age=np.nan).to_csv(path, index=False)  # then there is nothing to keep
+    with pytest.raises(ValueError, match="40 of 40 rows"):
+        tables.read_columns(path, "ward", drop_missing=True)
+
+
 def test_a_column_is_constant_whatever_rounding_says():
     """The standard deviation of 0.1, thirty times, is 1e-17 and not 0."""
     x = np.column_stack([np.full(30, 0.1), np.arange(30.0)])

@@ -98,7 +98,7 @@ def _predict_number(draws: Draws, test: Table, family: Family) -> HeldOut:
     place = np.random.default_rng(0).random(len(mean))
     for k, intercept in enumerate(draws["intercept"]):
         line = test.features @ draws["coefficient"][k] + intercept
-        shapes = {name: draws[name][k] for name in family.shapes}
+        shapes = {name: np.asarray(draws[name][k]) for name in family.shapes}
         law = family.law(line, shapes)
         log_density = family.log_density(y, line, shapes)
         density.append(log_density.mean())
