@@ -72,12 +72,13 @@ def _predict_class(draws: Draws, test: Table) -> HeldOut:
 
 
 def _predict_classes(draws: Draws, test: Table, family: Family) -> HeldOut:
-    right, density, probability = [], [], 0.0
+    right, density = [], []
+    probability = np.zeros((len(test.target), len(test.classes)))
     for slopes, intercept in zip(draws["coefficient"], draws["intercept"], strict=True):
         eta = test.features @ slopes.T + intercept
         right.append((eta.argmax(axis=1) == test.target).mean())
         density.append(family.log_density(test.target, eta, {}).mean())
-        probability = probability + softmax(eta, axis=1) / len(draws["intercept"])
+        probability += softmax(eta, axis=1) / len(draws["intercept"])
     happened = test.target[:, None] == np.arange(len(test.classes))
     scores = {
         "rows": len(test.target),
