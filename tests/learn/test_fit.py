@@ -148,7 +148,7 @@ def test_predictions_of_classes_are_exact():
     assert found.scores["averaged_accuracy"] == pytest.approx(0.5)  # (.4, .3, .3)
     averaged = np.log(each.mean(axis=0)).mean()
     assert found.scores["averaged_log_predictive_density"] == pytest.approx(averaged)
-    assert found.calibration["count"].sum() == 12
+    assert found.calibration["count"].to_numpy().sum() == 12
 
 
 def test_a_measured_bias_follows_into_the_units(key):
