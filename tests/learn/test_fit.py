@@ -134,6 +134,12 @@ def test_predictions_of_counts_are_exact():
     assert np.all(np.abs(below - level) < 5.0 * np.sqrt(level * (1.0 - level) / len(y)))
 
 
+def test_a_class_that_is_held_out_as_a_whole_is_named():
+    rows = tables.Table(np.arange(6.0)[:, None], np.repeat([0.0, 2.0], 3), ["x"], ("a", "b", "c"))
+    with pytest.raises(ValueError, match="all rows of class b are held out"):
+        fit.fit("multinomial", rows)
+
+
 def test_predictions_of_classes_are_exact():
     """Two draws, three classes."""
     draws = {

@@ -127,8 +127,8 @@ def infer(
     title = f"{legible(source.data.name)}: {what}"
     console.print(f"{title}, {size}", style="bold", highlight=False, markup=False)
     if source.model is None and model == "linear" and not (train.target % 1.0).any():
-        hint = "The target is whole numbers: for counts try --model negative-binomial."
-        console.print(hint, highlight=False)
+        hint = "for counts try --model negative-binomial, for classes --model multinomial."
+        console.print(f"The target is whole numbers: {hint}", highlight=False)
     found = fit(
         model,
         train,

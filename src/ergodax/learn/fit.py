@@ -64,7 +64,8 @@ def fit(
 
     `kind` is one of ESTIMATORS, `reference` asks for HMC with full gradients, `nuts` for the
     no-U-turn sampler for as long as the answer took; the rest is as of the estimators. Raises:
-    ValueError for an accuracy out of range, and what `fit` of an estimator does.
+    ValueError for an accuracy out of range, a class without a row, and what `fit` of an estimator
+    does.
     """
     estimator = ESTIMATORS[kind](
         prior_scale=prior_scale,
@@ -75,6 +76,10 @@ def fit(
         checkpoint=checkpoint,
         verbose=progress,
     )
+    codes = np.unique(train.target).astype(int)
+    if train.classes and len(codes) < len(train.classes):
+        absent = [name for k, name in enumerate(train.classes) if k not in codes]
+        raise ValueError(f"all rows of class {absent[0]} are held out; hold out fewer.")
     frame = pd.DataFrame(train.features, columns=pd.Index(list(distinct(train.names))))
     with warnings.catch_warnings():  # the verdict is told in any case
         warnings.simplefilter("ignore", NotConvergedWarning)
