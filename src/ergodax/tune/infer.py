@@ -333,7 +333,9 @@ class _Inferring:
             return [self._nuts]
         surrogate = small and (late or few_rows or seconds > COMPILATION)
         alternative = min(WHOLE * seconds, TUNING * most) if surrogate or not late else np.inf
-        exact = [lambda: self._surrogate(alternative)] if surrogate else []
+        # What NUTS takes is guessed from the normal law at the mode: nothing where few rows decide.
+        limit = TUNING * most if few_rows else alternative
+        exact = [lambda: self._surrogate(limit)] if surrogate else []
         batches = [lambda: self._batches(alternative)] if start.smooth else []
         return [*exact, *batches, self._nuts] if few_rows else [*batches, *exact, self._nuts]
 
