@@ -18,16 +18,24 @@ from ergodax.data.arrays import take
 from ergodax.exact.condensed import remainders_of_rows
 from ergodax.target.posterior import Posterior
 from ergodax.tune.decisions import DecisionLog
-from ergodax.tune.estimator import COSTS, INFLATION, LARGEST_SECOND_ORDER, SMALLEST_BATCH
+from ergodax.tune.estimator import (
+    COSTS,
+    INFLATION,
+    LARGEST_SECOND_ORDER,
+    LONGEST_STEP,
+    SMALLEST_BATCH,
+)
 from ergodax.tune.host import on_device
 from ergodax.tune.whitening import Coordinates, posterior_in
 
-LARGEST_KICK = 1.0  # in log density, of a row in a batch
 BATCHES = 8  # sizes, each twice the one before
 SHARE = 1 / 8  # of all rows, that may be set apart
 # The gradient's noise, of the square of the remainders: between 1.8, of a cubic in one direction,
 # and 3.5, which was measured in 40 dimensions.
 GRADIENT = 3.0
+# In log density, of a row in a batch: what the noise that may be, at the longest step, has as its
+# sd.
+LARGEST_KICK = (2.0 * INFLATION / LONGEST_STEP / GRADIENT) ** 0.5
 
 
 class Summed(eqx.Module):
@@ -76,7 +84,7 @@ def without_influential_rows(
     """The posterior for batches and the smallest of them: as it is, or with some rows set apart.
 
     A row's influence is what the polynomial of its control variate leaves of its log-likelihood.
-    Those are set apart of which one in a batch would move the log density by more than 1, with the
+    Those are set apart of which one in a batch would move the log density by more than .3, with the
     batch size that makes them and the batch the fewest rows together, if this costs less than the
     larger batches that the noise of these rows would need.
 
