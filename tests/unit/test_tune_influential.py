@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import hessian_coordinates
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.estimator import SMALLEST_BATCH, choose_estimator
@@ -34,12 +35,12 @@ def logistic(*, is_rare, batched=False, log_prior=None):
     return ex.Posterior(prior, log_likelihood, (x, y), batched=batched)
 
 
-def looked_at(posterior):
+def looked_at(posterior, deadline=None):
     """What is made of it in its whitened coordinates, these, and what was told."""
     log, mode = DecisionLog(), ex.find_mode(posterior, jnp.zeros(2)).position
     coordinates = hessian_coordinates(mode, np.asarray(jax.hessian(posterior.potential)(mode)))
     points = np.random.default_rng(1).normal(size=(16, 2))
-    made, smallest = without_influential_rows(posterior, coordinates, points, log)
+    made, smallest = without_influential_rows(posterior, coordinates, points, log, deadline)
     return made, smallest, coordinates, log
 
 
@@ -80,6 +81,11 @@ def noise_of(posterior, coordinates):
     )
     plan = choose_estimator(inner, posterior.data, points, smallest_batch=1)
     return plan.noise * plan.batch_size
+
+
+def test_without_time_for_a_pass_all_stays_as_it_is():
+    posterior = logistic(is_rare=True)
+    assert looked_at(posterior, Deadline.after(0.0))[0] is posterior
 
 
 def test_of_equal_rows_none_is():

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ergodax.data.arrays import take
 from ergodax.exact.condensed import remainders_of_rows
 from ergodax.target.posterior import Posterior
+from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.estimator import (
     COSTS,
@@ -26,10 +27,13 @@ from ergodax.tune.estimator import (
     SMALLEST_BATCH,
 )
 from ergodax.tune.host import on_device
+from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import Coordinates, posterior_in
 
 BATCHES = 8  # sizes, each twice the one before
 SHARE = 1 / 8  # of all rows, that may be set apart
+FEWEST, EVALUATIONS = 4, 2**23  # points at which rows are looked at, and rows times points
+PASS, OF_TIME = 2.0, 0.1  # gradients that a point takes; the share of the time for all of them
 # The gradient's noise, of the square of the remainders: between 1.8, of a cubic in one direction,
 # and 3.5, which was measured in 40 dimensions.
 GRADIENT = 3.0
@@ -80,6 +84,7 @@ def without_influential_rows(
     coordinates: Coordinates,
     points: Float[np.ndarray, "points d"],
     log: DecisionLog,
+    deadline: Deadline | None = None,
 ) -> tuple[Posterior, int]:
     """The posterior for batches and the smallest of them: as it is, or with some rows set apart.
 
@@ -93,10 +98,15 @@ def without_influential_rows(
         coordinates: whitened.
         points: places u about the centre.
         log: is told what was set apart.
+        deadline: of which the pass may take a small share; else all stays as it is.
     """
     d, n, dtype = coordinates.dimension, posterior.num_data, coordinates.basis.dtype
     order = 2 if d <= LARGEST_SECOND_ORDER else 1
     inner, centre = posterior_in(posterior, coordinates), on_device(np.zeros(d), dtype)
+    points = points[: max(FEWEST, EVALUATIONS // n)]
+    gradient = seconds_of_gradient(posterior, coordinates.centre, 1)
+    if deadline is not None and PASS * len(points) * gradient > OF_TIME * deadline.left():
+        return posterior, SMALLEST_BATCH
     squares = _squares(remainders_of_rows(inner, centre, on_device(points, dtype), order), order)
     if not np.isfinite(squares).all():
         return posterior, SMALLEST_BATCH

@@ -438,10 +438,10 @@ def potential_and_gradient(
     return target.value_and_gradient(position)
 
 
-def seconds_of_gradient(target: AbstractTarget, position: PyTree) -> float:
+def seconds_of_gradient(target: AbstractTarget, position: PyTree, times_over: int = 4) -> float:
     """Of a full gradient, by the program of the search for the mode."""
     frozen, times = tree.freeze(position), []
-    for _ in range(4):  # the first may compile
+    for _ in range(times_over):  # the first may compile
         began = time.perf_counter()
         jax.block_until_ready(potential_and_gradient(target, frozen))
         times.append(time.perf_counter() - began)
