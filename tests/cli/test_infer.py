@@ -117,8 +117,8 @@ def test_the_files_and_the_report(linear):
 
 MODELS = {  # the model that is named, the target: components, and what the report has
     (None, "group"): ("a: x", "c: intercept", "multinomial logistic regression"),
-    ("poisson", "count"): ("x", "intercept", "Ratios of the mean"),
-    ("negative-binomial", "count"): ("x", "dispersion", "Ratios of the mean"),
+    ("poisson", "count"): ("x", "intercept", "Rate ratios"),
+    ("negative-binomial", "count"): ("x", "dispersion", "Rate ratios"),
     ("robust", "y"): ("x", "degrees of freedom", "robust linear regression"),
 }
 

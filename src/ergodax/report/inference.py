@@ -37,7 +37,7 @@ NUTS = (
 ROWS = 40  # components in the terminal
 DIGITS = {"mean": ".4g", "sd": ".4g", "error": ".2g", "ess": ",.0f", "r_hat": ".4f"}
 PANELS = 9  # components in the pictures
-LINES = 60  # odds ratios
+LINES = 60  # odds or rate ratios
 POINTS = 2_000  # of a chain in a trace
 
 
@@ -176,12 +176,12 @@ def _sections(fit: Fit) -> list[page.Section]:
         ("Posterior", [[*fit.model.meaning], page.with_names(table)]),
     ]
     family = fit.model.units.family
-    what = "odds" if family is LOGISTIC else "mean"
+    what, ratio = ("odds", "odds ratio") if family is LOGISTIC else ("mean", "rate ratio")
     if family in (LOGISTIC, POISSON, NEGATIVE_BINOMIAL):
         lines = pictures.furthest(table.iloc[: len(fit.model.columns)], LINES)
         columns = _columns(result.samples.position)[..., lines]
-        picture = pictures.ratios(columns, [str(table.index[k]) for k in lines], what)
-        parts.append((f"Ratios of the {what}", [(picture, RATIO.format(what))]))
+        picture = pictures.ratios(columns, [str(table.index[k]) for k in lines], ratio)
+        parts.append((f"{ratio.capitalize()}s", [(picture, RATIO.format(what))]))
     if fit.held_out is not None:
         calibration = pictures.reliability(fit.held_out.calibration)
         parts.append(("Held-out rows", [predictions(fit), (calibration, CALIBRATION)]))

@@ -81,10 +81,10 @@ def marginals(draws: np.ndarray, names: list[str], reference: np.ndarray | None 
     return figure
 
 
-def ratios(draws: np.ndarray, names: list[str], what: str = "odds") -> Any:
-    """What one unit of each column of coefficients (chains, draws, columns) multiplies odds by.
+def ratios(draws: np.ndarray, names: list[str], what: str = "odds ratio") -> Any:
+    """The odds ratio of one unit of each column of coefficients (chains, draws, columns).
 
-    Or the mean, where its logarithm is linear.
+    Or the rate ratio, where the logarithm of the mean is linear.
 
     Of less where that would be beyond e^10: of a power of ten, which its name then tells.
     """
@@ -97,7 +97,7 @@ def ratios(draws: np.ndarray, names: list[str], what: str = "odds") -> Any:
     bars = np.abs(ratio[1:] - ratio[0])
     axis.errorbar(ratio[0], place, xerr=bars, fmt="o", ms=3.5, lw=1.2, color=COLOURS[0])
     axis.axvline(1.0, color="grey", lw=0.8, ls="--")
-    axis.set(xscale="log", ylim=(len(names) - 0.5, -0.5), xlabel=f"ratio of the {what}")
+    axis.set(xscale="log", ylim=(len(names) - 0.5, -0.5), xlabel=what)
     axis.set_yticks(place, [verbatim(name) for name in names], fontsize=8)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("{x:g}")

@@ -32,7 +32,7 @@ def test_make_run(tmp_path):
     folder = tmp_path / "runs" / "flights"
     held_out = json.loads((folder / "facts.json").read_text())["held_out"]
     assert held_out["averaged_log_predictive_density"] > -0.51, "by the rate of all alone -.548"
-    assert "Ratios of the odds" in (folder / "report.html").read_text()
+    assert "Odds ratios" in (folder / "report.html").read_text()
 
 
 def test_digits_beside_a_reference(tmp_path):
