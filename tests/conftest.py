@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / ".cache" / "programs"  # compiled ones, kept for the workers and for later runs
@@ -77,7 +78,8 @@ def pytest_runtest_setup(item):
     Types are checked but in the tests of laws, which call over and over what the others check.
     """
     jax.config.update("jax_disable_most_optimizations", not samples_for_long(item))
-    jaxtyping.config.update("jaxtyping_disable", item.path.parent.name == "law")
+    checked: Any = jaxtyping  # whose stubs do not name its settings
+    checked.config.update("jaxtyping_disable", item.path.parent.name == "law")
 
 
 def resident() -> int:

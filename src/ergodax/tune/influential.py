@@ -135,7 +135,7 @@ def _squares(left: Float[Array, "n points"], order: int) -> Float[np.ndarray, " 
     """
     moment, power = (15.0, 2.0 / 3.0) if order == 2 else (3.0, 1.0)
     means = np.mean(np.abs(np.asarray(left)) ** power, axis=1, dtype=np.float64)
-    return moment * means ** (2.0 / power)
+    return np.asarray(moment * means ** (2.0 / power))
 
 
 _take = jax.jit(take)
