@@ -83,8 +83,7 @@ def tune(
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
     whole, dtype, smallest = posterior, coordinates.basis.dtype, SMALLEST_BATCH
     if not modes:
-        given = whole, coordinates, points, log, deadline
-        posterior, smallest = without_influential_rows(*given)
+        posterior, smallest = without_influential_rows(whole, coordinates, points, log, deadline)
     if programs is None or posterior is not whole:  # those that were begun are of another law
         programs = Programs(num_chains, accuracy)
     rows = some_rows(posterior, key_rows, SCORES)
