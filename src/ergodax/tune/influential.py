@@ -60,7 +60,7 @@ class Unsummed(eqx.Module):
     log_likelihood: Callable[[PyTree, PyTree], Any]
 
     def __call__(self, position: PyTree, example: PyTree) -> Any:
-        """It."""
+        """0 of rows whose flag says so."""
         apart, row = example
         value = self.log_likelihood(position, row)
         return jnp.where(apart, jnp.zeros_like(value), value)
@@ -88,10 +88,12 @@ def without_influential_rows(
 ) -> tuple[Posterior, int]:
     """The posterior for batches and the smallest of them: as it is, or with some rows set apart.
 
-    A row's influence is what the polynomial of its control variate leaves of its log-likelihood.
-    Those are set apart of which one in a batch would move the log density by more than .3, with the
-    batch size that makes them and the batch the fewest rows together, if this costs less than the
-    larger batches that the noise of these rows would need.
+    With l_i the log-likelihood of row i, g_i and H_i its gradient and Hessian at the centre u = 0,
+        r_i = root mean square over u ~ N(0, I) of l_i(u) - l_i(0) - g_i . u - u . H_i u / 2
+    is what its control variate leaves (without the last term beyond 256 dimensions). In a batch of
+    n of N rows it counts N / n times. Rows with N r_i / n > .3 are set apart, with the n at which
+    they and the batch are the fewest rows together, if this costs less than the larger batches that
+    the noise of these rows would need.
 
     Args:
         posterior: with data in memory.
@@ -107,12 +109,14 @@ def without_influential_rows(
     gradient = seconds_of_gradient(posterior, coordinates.centre, 1)
     if deadline is not None and PASS * len(points) * gradient > OF_TIME * deadline.left():
         return posterior, SMALLEST_BATCH
-    squares = _squares(remainders_of_rows(inner, centre, on_device(points, dtype), order), order)
+    left = remainders_of_rows(inner, centre, on_device(points, dtype), order)
+    squares = _mean_squares(left, order)
     if not np.isfinite(squares).all():
         return posterior, SMALLEST_BATCH
     cost = COSTS["ControlVariate, order 2" if order == 2 else "ControlVariate"]
     batches = SMALLEST_BATCH * 2 ** np.arange(BATCHES)
-    numbers = [int(np.sum(n * np.sqrt(squares) > LARGEST_KICK * size)) for size in batches]
+    kicks = n * np.sqrt(squares)
+    numbers = [int(np.sum(kicks > LARGEST_KICK * size)) for size in batches]
     counts = [1 << (number - 1).bit_length() if number else 0 for number in numbers]
     count, size = min(zip(counts, batches.tolist(), strict=True), key=lambda c: c[0] + cost * c[1])
     if not count or count > SHARE * n:
@@ -127,7 +131,7 @@ def without_influential_rows(
     return set_apart(posterior, rows), size
 
 
-def _squares(left: Float[Array, "n points"], order: int) -> Float[np.ndarray, " n"]:
+def _mean_squares(left: Float[Array, "n points"], order: int) -> Float[np.ndarray, " n"]:
     """The mean square of each row's remainder under the normal law.
 
     A remainder is about a c s^3 or c s^2 of a normal s. The mean of (s^3)^2 over a few points is

@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
+from ergodax.persist import checkpoint
 
 SIZE, SELDOM = 200_000, 30
 
 
-def test_a_rare_column_is_inferred_by_batches():
+def rare():
+    """A posterior of two coefficients, and its data."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(SIZE, 2)).astype(np.float32)
     x[:, 1] = 0.0
@@ -20,7 +22,11 @@ def test_a_rare_column_is_inferred_by_batches():
         line = row[0] @ w
         return row[1] * line - jax.nn.softplus(line)
 
-    posterior = ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (x, y))
+    return ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (x, y)), x, y
+
+
+def test_a_rare_column_is_inferred_by_batches():
+    posterior, x, y = rare()
     result = ex.infer(posterior, jnp.zeros(2), key=jax.random.key(0), progress=False)
     assert result.converged, result
     decided = [decision.what for decision in result.account.decisions]
@@ -30,6 +36,20 @@ def test_a_rare_column_is_inferred_by_batches():
     # Each error is one standard error; five of them fail once in a million for each of the two.
     assert (np.abs(result.table["mean"] - mean) < 5.0 * error * sd).all()
     np.testing.assert_allclose(result.table["sd"], sd, rtol=5.0 * error.max())
+
+
+def test_it_is_kept_without_the_data_and_goes_on(tmp_path):
+    """Of an inference with rows set apart, the file has a flag for each row and not the rows."""
+    posterior, x, _ = rare()
+    options = {"key": jax.random.key(2), "progress": False}
+    first = ex.infer(posterior, jnp.zeros(2), checkpoint=ex.Checkpoint(tmp_path), **options)
+    assert "influential rows" in [decision.what for decision in first.account.decisions]
+    arrays = checkpoint.read(tmp_path / "decisions")[1].values()
+    assert not any(array.shape == x.shape for array in arrays)
+    resumed = ex.Checkpoint(tmp_path, resume=True)
+    again = ex.infer(rare()[0], jnp.zeros(2), checkpoint=resumed, **options)
+    np.testing.assert_array_equal(again.samples.position, first.samples.position)
+    assert again.verdict() == first.verdict()
 
 
 def by_quadrature(x, y):
