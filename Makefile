@@ -39,7 +39,8 @@ endif
 .venv-torch/made: pyproject.toml constraints.txt
 	test -x .venv-torch/bin/python || $(TORCH_PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip --disable-pip-version-check --quiet install \
-		--constraint constraints.txt torch==2.13.0 laplax==0.0.2 --editable '.[test,numpyro,flax]'
+		--constraint constraints.txt torch==2.13.0 laplax==0.0.2 torch2jax==0.1.0 \
+		--editable '.[test,numpyro,flax]'
 	@touch $@
 
 lint: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery $(VENV)/browser $(VENV)/lint ## ruff, pyright, import-linter

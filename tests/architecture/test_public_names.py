@@ -13,8 +13,9 @@ import ergodax as ex
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("experiments", "gallery", "examples", "benchmarks")
 # These replace a part of the library to watch it: how long a chunk is, how much memory there is,
-# what a checksum costs.
+# what a checksum costs; or time a trajectory by itself.
 EXCEPTIONS = {
+    "benchmarks/local/large.py": ("ergodax.local.in_place", "ergodax.local.law"),
     "benchmarks/hosts.py": ("ergodax.driver.progress",),
     "benchmarks/streams.py": ("ergodax.data.files",),
     "benchmarks/store.py": (

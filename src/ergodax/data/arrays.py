@@ -166,19 +166,25 @@ def sum_in_chunks(
 
     A chunk has at most so many of the `rows` that there are.
     """
+    first = take(data, jnp.arange(_even(rows, chunk), dtype=jnp.int32))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, first))
+    return fold_in_chunks(
+        lambda total, some: tree.add(total, function(some)), zeros, data, rows, chunk
+    )
+
+
+def fold_in_chunks(
+    function: Callable[[PyTree, PyTree], PyTree], start: PyTree, data: PyTree, rows: int, chunk: int
+) -> PyTree:
+    """function(... function(start, first chunk) ..., last chunk)."""
     numbers, chunk = jnp.arange(rows, dtype=jnp.int32), _even(rows, chunk)
     whole = rows - rows % chunk
-
-    def part(rows: Int[Array, " n"]) -> PyTree:
-        return function(take(data, rows))
-
-    shapes = jax.eval_shape(part, numbers[:chunk])
-    total, _ = jax.lax.scan(
-        lambda sofar, some: (tree.add(sofar, part(some)), None),
-        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes),
+    result, _ = jax.lax.scan(
+        lambda sofar, some: (function(sofar, take(data, some)), None),
+        start,
         numbers[:whole].reshape(-1, chunk),
     )
-    return total if whole == rows else tree.add(total, part(numbers[whole:]))
+    return result if whole == rows else function(result, take(data, numbers[whole:]))
 
 
 def _even(rows: int, chunk: int) -> int:

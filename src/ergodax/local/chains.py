@@ -1,6 +1,7 @@
 """Chains of trajectories about w*: their step and length are found, then they are run on."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,10 +12,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.driver.sample import sample
+from ergodax.local import in_place
 from ergodax.local.law import LocalLaw, squared_distance
 from ergodax.local.trajectories import Trajectories
 from ergodax.tune.budget import Deadline
 
+LARGE = 5_000_000  # parameters, from which one chain runs by default, and in place
 BLOCK = 10  # trajectories between two changes of step or length
 ACCEPTANCE = 0.75  # that the step is adapted to
 TOO_FEW = 0.5  # an acceptance at which a step that was found is made shorter again
@@ -25,6 +28,7 @@ SHORTER = 0.25
 SHORTEST = 1e-12  # times the first step
 GAIN = 1.0  # of the logarithm of the step
 FIRST_LENGTH = 8
+TRIALS = 4  # single steps of a large network, by which its first step is found
 LONGER_PAYS = 1.2  # times the squared jump a leapfrog, for which a length is doubled
 QUARTER_PERIOD = 0.5 * np.pi
 MEAN_SHARE = 0.54  # of the step size, that a trajectory takes
@@ -39,13 +43,28 @@ class Watch(eqx.Module):
 
     def __call__(self, position: PyTree) -> dict[str, Array]:
         """The squared distance, and for each projection the sum of random signs times w - w*."""
-        away = tree.subtract(position, self.centre)
+        distance = squared_distance(position, self.centre)
 
         def projected(key: PRNGKeyArray) -> Float[Array, ""]:
-            return tree.dot(tree.rademacher_like(key, away), away)
+            total = jnp.zeros_like(distance)
+            pairs = zip(jax.tree.leaves(position), jax.tree.leaves(self.centre), strict=True)
+            for number, (x, centre) in enumerate(pairs):
+                # The barrier makes the compiler draw one array of signs after the other.
+                key, total = jax.lax.optimization_barrier((key, total))
+                signs = tree.rademacher_like(jax.random.fold_in(key, number), x)
+                total = total + tree.cast(jnp.sum(signs * (x - centre)), total)
+            return total
 
         sketch = jax.lax.map(projected, jax.random.split(jax.random.key(0), SKETCH))
-        return {"distance": squared_distance(position, self.centre), "sketch": sketch}
+        return {"distance": distance, "sketch": sketch}
+
+
+class Drawn(NamedTuple):
+    """What trajectories came to, on axes of chains and draws."""
+
+    collected: PyTree
+    potential: Float[np.ndarray, "chains draws"]
+    acceptance: Float[np.ndarray, "chains draws"]
 
 
 class Trace(NamedTuple):
@@ -66,9 +85,12 @@ class Trace(NamedTuple):
         return self._replace(sketch=self.sketch[..., :0])
 
     @property
-    def stuck(self) -> float:
-        """The share of trajectories that found the place too stiff for their step."""
-        return float((self.acceptance < STUCK).mean())
+    def fits(self) -> bool:
+        """Whether the step does for all places, as far as trajectories have told."""
+        if not self.acceptance.size:
+            return True
+        stuck = float((self.acceptance < STUCK).mean())
+        return stuck <= MOST_STUCK and float(self.acceptance.mean()) >= TOO_FEW
 
     def after(self, start: int) -> "Trace":
         """From a draw on."""
@@ -89,40 +111,78 @@ class Chains:
     runs: int = 0
     evaluations: int = 0  # losses of single examples with their gradients
 
+    @property
+    def alone(self) -> bool:
+        """Whether a single chain of a large network runs in as little memory as can be."""
+        return self.num_chains == 1 and tree.size(self.law.centre) >= LARGE
+
     def run(self, draws: int, law: LocalLaw | None = None) -> Trace:
-        """So many trajectories of each chain; fewer where the time is up."""
+        """So many trajectories of each chain, watched; fewer where the time is up."""
         law = law or self.law
-        dtype = tree.result_dtype(law.centre)
-        start: dict[str, Any] = {"positions": self.positions}
-        if self.positions is None:
-            start = {"position": law.centre, "num_chains": self.num_chains}
-        samples = sample(
-            Trajectories(law, jnp.asarray(self.step, dtype), jnp.int32(self.length)),
-            num_steps=draws,
-            key=jax.random.fold_in(self.key, self.runs),
-            collect=Watch(law.centre),
-            progress=False,
-            max_seconds=self.deadline.left(),
-            **start,
-        )
+        key = jax.random.fold_in(self.key, self.runs)
         self.runs += 1
-        self.positions = samples.final_state.position
-        self.evaluations += law.num_data * self.length * samples.num_draws * self.num_chains
+        drawn = self.drawn(draws, key, Watch(law.centre), law)
         distance, sketch, potential, acceptance = (
             np.asarray(x, np.float64)
-            for x in (*samples.position.values(), samples.info.potential, samples.info.acceptance)
+            for x in (*drawn.collected.values(), drawn.potential, drawn.acceptance)
         )
         energy = potential - 0.5 * float(law.localization) * distance
         return Trace(energy, distance, sketch, np.nan_to_num(acceptance))
 
+    def drawn(
+        self,
+        draws: int,
+        key: PRNGKeyArray,
+        collect: Callable[[PyTree], PyTree],
+        law: LocalLaw | None = None,
+    ) -> Drawn:
+        """So many trajectories of each chain, and what `collect` sees of them."""
+        law = law or self.law
+        step, length = jnp.asarray(self.step, tree.result_dtype(law.centre)), jnp.int32(self.length)
+        if self.alone:
+            drawn = self._in_place(law, key, in_place.Leaps(step, length), draws, collect)
+        else:
+            start: dict[str, Any] = {"positions": self.positions}
+            if self.positions is None:
+                start = {"position": law.centre, "num_chains": self.num_chains}
+            samples = sample(
+                Trajectories(law, step, length),
+                num_steps=draws,
+                key=key,
+                collect=collect,
+                progress=False,
+                max_seconds=self.deadline.left(),
+                **start,
+            )
+            self.positions = samples.final_state.position
+            drawn = Drawn(samples.position, samples.info.potential, samples.info.acceptance)
+        made = np.shape(drawn.acceptance)[1]
+        self.evaluations += law.num_data * self.length * made * self.num_chains
+        return drawn
+
+    def _in_place(
+        self, law: LocalLaw, key: PRNGKeyArray, leaps: in_place.Leaps, draws: int, collect: Any
+    ) -> Drawn:
+        """The same of a chain whose position is given up on the way."""
+        start, self.positions = self.positions, None
+        place = jax.tree.map(jnp.copy, law.centre)
+        if start is not None:
+            place = jax.tree.map(lambda x: x[0], start)
+        del start
+        place, seen = in_place.run(law, key, place, leaps, draws, collect, self.deadline)
+        self.positions = jax.tree.map(lambda x: x[None], place)
+        return Drawn(*jax.tree.map(lambda x: x[None], seen))
+
     def find_step(self) -> None:
         """Shorten the first step until some trajectories are accepted."""
         first = self.step
+        draws, self.length = (TRIALS, 1) if self.alone else (BLOCK, FIRST_LENGTH)
         while not self.deadline.over and self.step > SHORTEST * first:
             self.positions = None
-            if self.run(BLOCK).acceptance.mean() > HARDLY:
-                return
+            if self.run(draws).acceptance.mean() > HARDLY:
+                break
             self.step *= SHORTER
+        self.length = FIRST_LENGTH
 
     def settle(self) -> None:
         """Adapt the step, and double the length while that pays or until it is long enough.

@@ -14,15 +14,16 @@ from ergodax import tree
 from ergodax.checks import callable_function, real_number, whole_number
 from ergodax.data.arrays import num_rows
 from ergodax.kernel import check_key
+from ergodax.local import in_place
+from ergodax.local.chains import LARGE
 from ergodax.local.law import LocalLaw, local_law
 from ergodax.local.result import LearningCoefficient
 from ergodax.local.rounds import Sampled, sampled, slope
-from ergodax.target.mode import find_mode
+from ergodax.target.mode import TOLERANCE, enough, find_mode
 from ergodax.tune.budget import Deadline
 from ergodax.tune.start import seconds_of_gradient
 
 CHAINS = 4
-LARGE = 5_000_000  # parameters, from which one chain runs by default, for its memory
 SHARE_OF_SEARCH = 0.05  # of the time, for the minimum near w*
 MOST_ITERATIONS = 500
 COST_OF_ITERATION = 2.0  # gradients
@@ -238,8 +239,13 @@ def _shortfall(law: LocalLaw, accuracy: float, deadline: Deadline) -> tuple[floa
     fall = float(tree.dot(slope, slope)) / (2.0 * float(law.localization))
     if not np.isfinite(fall) or fall < 0.1 * accuracy:
         return 0.0, ""
+    deadline = deadline.share(SHARE_OF_SEARCH)
+    if tree.size(law.centre) >= LARGE:
+        small = enough(TOLERANCE, law.centre)
+        fallen, found = in_place.fall_of_loss(law, small, MOST_ITERATIONS, deadline)
+        return max(0.0, fallen), "" if found else "The minimum nearby was not found in its time."
     seconds = COST_OF_ITERATION * seconds_of_gradient(law, law.centre)
-    most = int(np.clip(SHARE_OF_SEARCH * deadline.left() / seconds, 1, MOST_ITERATIONS))
+    most = int(np.clip(deadline.left() / seconds, 1, MOST_ITERATIONS))
     mode = find_mode(law, law.centre, max_iterations=most)
     distance = float(tree.dot(*[tree.subtract(law.freeze(mode.position), law.centre)] * 2))
     fallen = 0.5 * float(law.localization) * distance - float(mode.potential)

@@ -12,15 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ergodax import tree
 from ergodax.checks import file_path, real_number, whole_number
 from ergodax.data.arrays import num_rows
-from ergodax.driver.sample import sample
 from ergodax.kernel import check_key
 from ergodax.local.coefficient import chains_of, checked_law, estimated
 from ergodax.local.law import LocalLaw
 from ergodax.local.result import WIDTH, LearningCoefficient
-from ergodax.local.trajectories import Trajectories
 from ergodax.tune.budget import Deadline
 
 BATCHES = 40  # of draws, whose covariances tell the error
@@ -245,22 +242,15 @@ def _draws(
         path = file_path("losses", file)
         shape = (count, each, rows)
         kept = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    dtype = tree.result_dtype(law.centre)
-    kernel = Trajectories(law, jnp.asarray(chains.step, dtype), jnp.int32(chains.length))
     done = 0
     piece = max(1, 2**22 // rows // count)  # draws at a time, so that memory does not grow
+    chains.deadline = Deadline.never()
     while done < each and not (deadline.over and done * count >= BATCHES):
-        samples = sample(
-            kernel,
-            positions=chains.positions,
-            num_steps=min(piece, each - done),
-            key=jax.random.fold_in(key_more, done),
-            collect=_Losses((law,) if asked is None else (law, asked)),
-            progress=False,
-        )
-        chains.positions = samples.final_state.position
-        kept[:, done : done + samples.num_draws] = np.asarray(samples.position)
-        done += samples.num_draws
+        key_piece = jax.random.fold_in(key_more, done)
+        losses = _Losses((law,) if asked is None else (law, asked))
+        seen = chains.drawn(min(piece, each - done), key_piece, losses).collected
+        kept[:, done : done + seen.shape[1]] = np.asarray(seen)
+        done += seen.shape[1]
     return _Draws(kept[:, :done].reshape(count * done, rows), count, coefficient)
 
 

@@ -27,7 +27,7 @@ class LearningCoefficient:
         step_bias: of the discretisation: 0, since each trajectory has a Metropolis test.
         batch_bias: of batches: 0, since each gradient is that of all rows.
         error: two Monte Carlo standard errors and the biases; where chains are too short to know
-            them, twice the distance between the means of the lowest and the highest chain.
+            them, twice the distance between the lowest and the highest mean of half a chain.
         accuracy: what `error` / `estimate` was wanted to be.
         converged: whether the chains agree: by R-hat, or to within the accuracy.
         r_hat: of the energies; half of the chains began at w*, half at a higher temperature.
@@ -92,6 +92,8 @@ class LearningCoefficient:
     @property
     def verdict(self) -> str:
         """KNOWN, IMPRECISE, NOT CONVERGED, NEGATIVE or NOT FINITE."""
+        if np.isfinite(self.initial_loss) and self.loss_trace.shape[1] == 0:
+            return "NOT CONVERGED"
         if not np.isfinite([self.estimate, self.initial_loss]).all() or self.acceptance == 0.0:
             return "NOT FINITE"
         if self.estimate <= 0.0:
@@ -119,6 +121,11 @@ class LearningCoefficient:
                     f"{10.0 * self.localization:g}, which stays nearer. Lambda-hat is no "
                     "coefficient of these weights."
                 )
+            case "NOT CONVERGED" if self.loss_trace.shape[1] == 0:
+                return (
+                    "The time was up while the step and the length of the trajectories were sought:"
+                    f" {more}, or give fewer rows, whose passes are shorter."
+                )
             case "NOT CONVERGED":
                 r_hat = np.max([self.r_hat, self.r_hat_distance])
                 return (
@@ -141,7 +148,7 @@ class LearningCoefficient:
         burn = f"{self.burn_in} draws of each chain left out as burn-in"
         of = f"{ERRORS:g} x {self.mc_error:.2g} Monte Carlo"
         if self.error > 1.001 * ERRORS * self.mc_error:
-            of = f"twice how far single chains lie apart; {of}"
+            of = f"twice how far halves of chains lie apart; {of}"
         parts.append(
             f"Error: {of} (ESS {self.ess:.0f}, R-hat "
             f"{self.r_hat:.2f}, {burn}); bias of the step {self.step_bias:g}, of batches "

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from ergodax.local.chains import MOST_STUCK, TOO_FEW, Chains, Trace, settled_chains
+from ergodax.local.chains import Chains, Trace, settled_chains
 from ergodax.local.law import LocalLaw
 from ergodax.stats.estimators import effective_size, halves, scale_reduction, standard_error
 from ergodax.tune.budget import Deadline
@@ -28,7 +28,7 @@ class Told(NamedTuple):
     ess: float
     r_hat: float  # of the energies
     r_hat_distance: float
-    spread: float  # between the lowest and the highest mean of a chain's energies
+    spread: float  # between the lowest and the highest mean of half a chain's energies
     spread_distance: float  # likewise of |w - w*|^2, over its mean
 
     @property
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Two standard errors; of chains too short for these, twice how far they lie apart."""
+        """Two standard errors; of chains too short for these, twice how far halves lie apart."""
         return ERRORS * float(self.mcse if self.mixed else np.max([self.mcse, self.spread]))
 
     def converged(self, accuracy: float) -> bool:
@@ -68,7 +68,8 @@ def told(trace: Trace) -> Told:
         return Told(float(np.mean(x)) if x.size else np.nan, *[np.nan] * 6)
     pairs = [v if len(v) > 1 else halves(v) for v in (x, trace.distance)]
     r_hats = [float(scale_reduction(v)) for v in pairs]
-    spreads = [float(np.ptp(v.mean(axis=1))) for v in pairs]
+    # Of halves, so that chains that drift together are apart from themselves.
+    spreads = [float(np.ptp(halves(v).mean(axis=1))) for v in (x, trace.distance)]
     spreads[1] /= max(float(trace.distance.mean()), 1e-300)
     numbers = float(x.mean()), float(standard_error(x)), float(effective_size(x))
     return Told(*numbers, *r_hats, *spreads)
@@ -109,8 +110,7 @@ def sampled(
     while True:
         done = trace.energy.shape[1]
         found = told(trace.after(done // 2))
-        last = trace.after(done - more)
-        fits = last.stuck <= MOST_STUCK and float(last.acceptance.mean()) >= TOO_FEW
+        fits = trace.after(done - more).fits
         ready = fits and found.enough(accuracy)
         below = done > 2 * FIRST_DRAWS and (trace.energy[:, done // 2 :].mean(axis=1) < 0.0).all()
         if ready or below or deadline.over or done > MOST_DRAWS or not np.isfinite(found.mean):
