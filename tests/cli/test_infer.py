@@ -183,6 +183,7 @@ def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
     [
         (["--target", "died", "--data", "none.csv"], "no such file"),
         (["--data", "none.csv", "--model", "linear"], "no such file"),
+        (["--data", "x.csv", "--model", "linear", "--classes", "3", "8"], "for --model logistic"),
         ([], "--target COLUMN is needed"),
         (["--target", "z"], "not a column"),
         (["--target", "price", "--model", "logistic"], "must have two classes"),

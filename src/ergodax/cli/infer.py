@@ -158,6 +158,8 @@ def _read(source: Source, seed: int) -> tuple[str, list[Any]]:
     from ergodax.learn import examples, tables
 
     data, target, model = source.data, source.target, source.model or "logistic"
+    if source.classes and model != "logistic":
+        raise ValueError(f"--classes keeps two classes, for --model logistic, not {model}.")
     if str(data) in ("flights", "digits"):
         chosen = source.classes or ("3", "8")
         parts = [examples.flights() if str(data) == "flights" else examples.digits(chosen)]

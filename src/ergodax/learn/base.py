@@ -43,6 +43,7 @@ MOST_DRAWS = 1_000  # that a prediction averages over, evenly spaced
 NUMBERS = 2**22  # linear predictors held at a time
 MOST_STORED = 2**27  # of log-likelihoods and predictive draws
 GROUP_OF_NEW = 0x5EED  # of the latents of groups that were not in the data
+COMPONENT = re.compile(r"(?:shared)?position\[(\d+)\]|shared\[(\d+)\]")  # as infer names them
 
 
 class NotConvergedWarning(ConvergenceWarning):
@@ -254,13 +255,8 @@ class Regression(BaseEstimator):
             warnings.warn(self.verdict_, NotConvergedWarning, stacklevel=3)
 
     def _verdict(self, model: Model) -> str:
-        """Infer's, with the columns' names, and whether the prior decides."""
-        names = model.sampled
-        text = re.sub(
-            r"(?:shared)?position\[(\d+)\]|shared\[(\d+)\]",
-            lambda found: names[int(found[1] or found[2])],
-            self.inference_.verdict(),
-        )
+        """Infer's, and whether the prior decides."""
+        text = self.inference_.verdict()
         rows, columns = model.num_rows, len(model.columns)
         if columns + model.units.intercept > rows:
             text += (
@@ -377,11 +373,18 @@ class Regression(BaseEstimator):
 
 
 def in_units(found: Inference, model: Model, accuracy: float) -> Inference:
-    """An answer about standardised columns as one about the table."""
+    """An answer about standardised columns as one about the table, with its columns' names."""
     filled = f"{model.posterior.num_data} rows"  # up to a power of two, where rows are few
-    found.account.decisions[:] = [
-        dataclasses.replace(d, why=d.why.replace(filled, f"{model.num_rows} rows"))
-        for d in found.account.decisions
+    names = model.sampled
+
+    def told(text: str) -> str:
+        text = text.replace(filled, f"{model.num_rows} rows")
+        return COMPONENT.sub(lambda component: names[int(component[1] or component[2])], text)
+
+    account = found.account
+    account.faults[:] = map(told, account.faults)
+    account.decisions[:] = [
+        dataclasses.replace(d, chosen=told(d.chosen), why=told(d.why)) for d in account.decisions
     ]
     samples = Samples(model.units(found.samples.position), found.samples.info, None)
     bias = None if found.tuned.bias is None else found.tuned.bias.of(model.units)
