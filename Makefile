@@ -50,7 +50,7 @@ lint: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery $(VENV)/browser $(V
 	$(BIN)/lint-imports
 
 docs: $(VENV)/app $(VENV)/learn $(VENV)/docs ## the documentation, into site/
-	$(BIN)/python -m doctest tools/griffe_equations.py
+	$(BIN)/python -m doctest tools/griffe_equations.py tools/mathml.py
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/app ## microseconds a step, compared with a hand-written loop and BlackJAX
