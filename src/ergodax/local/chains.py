@@ -165,8 +165,9 @@ class Chains:
     ) -> Drawn:
         """The same of a chain whose position is given up on the way."""
         start, self.positions = self.positions, None
-        place = jax.tree.map(jnp.copy, law.centre)
-        if start is not None:
+        if start is None:
+            place = jax.tree.map(jnp.copy, law.centre)
+        else:
             place = jax.tree.map(lambda x: x[0], start)
         del start
         place, seen = in_place.run(law, key, place, leaps, draws, collect, self.deadline)
@@ -179,7 +180,8 @@ class Chains:
         draws, self.length = (TRIALS, 1) if self.alone else (BLOCK, FIRST_LENGTH)
         while not self.deadline.over and self.step > SHORTEST * first:
             self.positions = None
-            if self.run(draws).acceptance.mean() > HARDLY:
+            acceptance = self.run(draws).acceptance
+            if acceptance.size and acceptance.mean() > HARDLY:
                 break
             self.step *= SHORTER
         self.length = FIRST_LENGTH
