@@ -22,8 +22,8 @@ def said(report: ex.verify.Report | kernels.Judged) -> str:
     if report.hidden:
         one = report.hidden[0]
         return f"{one.part} {'jumps' if one.jumps else 'is not differentiated'}"
-    if report.mended_by is not None:
-        return report.mended_by.fault
+    if report.corrected_by is not None:
+        return report.corrected_by.fault
     if not report.auxiliary_right:
         return (report.auxiliary or "").partition(":")[0]
     return "no single term" if not report.invariant else "D or Q"

@@ -92,7 +92,7 @@ def test_a_wrong_correction_is_refuted_and_named(verify, model, tmp_path):
     names = {"picture.png", "facts.json", "report.html"}
     assert {path.name for path in tmp_path.iterdir()} == names
     facts = json.loads((tmp_path / "facts.json").read_text())
-    assert facts["verdict"] == "refuted" and facts["mended_by"]["left"] < 1e-12
+    assert facts["verdict"] == "refuted" and facts["corrected_by"]["left"] < 1e-12
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png" in page and "REFUTED" in page and "position[1]" in page
     # The same with 2 x in place of x is proved, also as a function of the target.
@@ -105,7 +105,7 @@ def test_a_wrong_correction_is_refuted_and_named(verify, model, tmp_path):
 def test_gradient_noise_needs_friction(verify):
     noise = ["--noise-covariance", "1", "--step-size", "0.1", "--json"]
     code, out, _ = verify("recipe", "sghmc", *noise)
-    assert code == 1 and "no friction" in json.loads(out)["mended_by"]["fault"]
+    assert code == 1 and "no friction" in json.loads(out)["corrected_by"]["fault"]
 
 
 @pytest.mark.slow

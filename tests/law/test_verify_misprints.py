@@ -329,8 +329,8 @@ def test_printed_is_refuted_and_corrected_is_proved(name, x64):
         expected = jax.vmap(RESIDUALS[name])(jnp.asarray(POINTS), jnp.asarray(MOMENTA))
         np.testing.assert_allclose(report.residual, expected, atol=1e-11)
     if name == "sign of Gamma in the bracket, printed":
-        assert report.mended_by is not None
-        assert report.mended_by.name == "the sign of div D turned"
+        assert report.corrected_by is not None
+        assert report.corrected_by.name == "the sign of div D turned"
     if name == "sign of Gamma in the bracket":
         assert report.reversible and report.corrected, "Q = 0, though D depends on the state"
 

@@ -212,8 +212,8 @@ def test_a_counterexample_is_refuted_and_corrected(name, x64):
     fault = "Gamma is missing" if name in CLOSED_FORM else "Gamma is wrong"
     assert not report.ok and report.relative.max() > 1e-2
     assert report.psd and report.skew and report.rooted
-    assert report.mended_by is not None and report.mended_by.fault == fault, report
-    assert report.mended_by.left < 1e-13
+    assert report.corrected_by is not None and report.corrected_by.fault == fault, report
+    assert report.corrected_by.left < 1e-13
     if name in CLOSED_FORM:
         expected = jax.lax.map(CLOSED_FORM[name], jnp.asarray(report.points))
         np.testing.assert_allclose(report.residual, expected, atol=1e-11)
@@ -223,8 +223,8 @@ def test_a_counterexample_is_refuted_and_corrected(name, x64):
 def test_repeated_eigenvalues_without_gamma():
     """The control of the metric "repeated": its Gamma is not zero, and matters."""
     report = ex.verify.recipe(dynamics.naive_riemannian_underdamped(repeated), BANANA)
-    assert not report.ok and report.mended_by is not None, report
-    assert report.mended_by.fault == "Gamma is missing"
+    assert not report.ok and report.corrected_by is not None, report
+    assert report.corrected_by.fault == "Gamma is missing"
 
 
 @pytest.mark.parametrize("metric", [number, separable])
@@ -257,8 +257,8 @@ def test_naive_sghmc_by_its_closed_form(t):
     hot = np.einsum("ni,ij,nj->n", velocity, v, velocity)
     expected = 0.5 * h * (np.trace(v @ inverse) / t - hot / t**2)
     np.testing.assert_allclose(report.residual, expected, rtol=1e-5, atol=1e-5)
-    assert report.mended_by is not None and "no friction" in report.mended_by.fault
-    assert report.mended_by.name == "the friction h P V P^T / (2 T) added"
+    assert report.corrected_by is not None and "no friction" in report.corrected_by.fault
+    assert report.corrected_by.name == "the friction h P V P^T / (2 T) added"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_noise_is_refuted_whatever_the_friction(recipe):
         step_size=0.1,
     )
     assert not report.ok and report.psd
-    assert report.mended_by is not None and "no friction" in report.mended_by.fault
+    assert report.corrected_by is not None and "no friction" in report.corrected_by.fault
 
 
 # --- Faults of operators and of closed forms -----------------------------------------------
@@ -358,9 +358,9 @@ def test_gamma_in_closed_form(factor, error):
     )
     report = ex.verify.recipe(recipe, BANANA, temperature=0.5)
     assert not report.ok and report.gamma_error == pytest.approx(error, abs=1e-6)
-    assert report.mended_by is not None and report.mended_by.fault == "Gamma is wrong"
+    assert report.corrected_by is not None and report.corrected_by.fault == "Gamma is wrong"
     if factor < 0:
-        assert report.mended_by.name == "the sign of div D turned"
+        assert report.corrected_by.name == "the sign of div D turned"
 
 
 def test_a_gradient_that_is_not_that_of_the_potential():
@@ -372,8 +372,8 @@ def test_a_gradient_that_is_not_that_of_the_potential():
         warnings.simplefilter("ignore")
         target = Wrong(lambda x: 0.5 * jnp.sum(x**2))
     report = ex.verify.recipe(dynamics.langevin(), target, position=jnp.ones(2))
-    assert not report.ok and report.mended_by is not None
-    assert report.mended_by.fault == "the target's gradient is not that of its potential"
+    assert not report.ok and report.corrected_by is not None
+    assert report.corrected_by.fault == "the target's gradient is not that of its potential"
     assert "the friction -D grad H has the factor 1.1 in place of 1" in str(report)
 
 
@@ -394,4 +394,6 @@ def test_a_gamma_by_random_probes_with_the_wrong_mean():
     recipe = dynamics.riemannian_langevin(lambda x: Biased(coupled(x)))
     report = ex.verify.recipe(recipe, BANANA)
     assert not report.ok and report.gamma_error == pytest.approx(0.5, abs=0.4)
-    assert report.mended_by is not None and report.mended_by.fault.startswith("Gamma = div D has")
+    assert report.corrected_by is not None and report.corrected_by.fault.startswith(
+        "Gamma = div D has"
+    )

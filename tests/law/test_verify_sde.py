@@ -64,8 +64,8 @@ def test_naive_sgrhmc_by_a_known_number():
     at = {"x": np.array([[0.3, -0.7]]), "r": np.array([[1.0, 2.0]])}
     report = ex.verify.sde(drift, diffusion, energy, at)
     assert report.residual[0] == pytest.approx(1.9137718636, abs=1e-9)
-    assert not report.ok and report.mended_by is not None
-    assert report.mended_by.fault == "Gamma is missing"
+    assert not report.ok and report.corrected_by is not None
+    assert report.corrected_by.fault == "Gamma is missing"
 
 
 def test_preconditioning_without_gamma_in_one_dimension():
@@ -78,7 +78,7 @@ def test_preconditioning_without_gamma_in_one_dimension():
     true = lambda x: u(x) + t * jnp.log(d(x))  # noqa: E731
     right = ex.verify.sde(drift, d, true, dimension=1, temperature=t)
     assert right.ok and right.reversible and not wrong.ok
-    assert wrong.mended_by is not None and wrong.mended_by.name == "Gamma = div D added"
+    assert wrong.corrected_by is not None and wrong.corrected_by.name == "Gamma = div D added"
 
 
 def test_a_linear_equation():
@@ -115,9 +115,9 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_remedy_is_named(name):
     report = ex.verify.sde(drift_with(*FAULTS[name]), metric, potential, POINTS, curl=spin)
-    assert not report.ok and report.mended_by is not None, report
-    assert report.mended_by.name == name and report.mended_by.left < 1e-13
-    assert report.mended_by.fault == f"Gamma is {'wrong' if 'sign' in name else 'missing'}"
+    assert not report.ok and report.corrected_by is not None, report
+    assert report.corrected_by.name == name and report.corrected_by.left < 1e-13
+    assert report.corrected_by.fault == f"Gamma is {'wrong' if 'sign' in name else 'missing'}"
 
 
 def test_right_with_curl_and_without():
@@ -141,8 +141,8 @@ def test_the_temperature_forgotten_on_gamma(drift, name):
     """Right at T = 1; at T = 1/2 refuted, and named."""
     curl = spin if "Gamma" in name else None
     report = ex.verify.sde(drift, metric, potential, POINTS, curl=curl, temperature=0.5)
-    assert not report.ok and report.mended_by is not None, report
-    assert report.mended_by.name == name
+    assert not report.ok and report.corrected_by is not None, report
+    assert report.corrected_by.name == name
 
 
 UNDERDAMPED = {  # dx = a r dt, dr = b F dt - c r dt + sqrt(2) dW
@@ -163,8 +163,8 @@ def test_the_term_at_fault_is_named(fault):
         lambda z: potential(z[:2]) + 0.5 * z[2:] @ z[2:],
         np.hstack([POINTS, POINTS[::-1]]),
     )
-    assert not report.ok and report.mended_by is not None, report
-    assert fault in str(report) and report.mended_by.left < 1e-13
+    assert not report.ok and report.corrected_by is not None, report
+    assert fault in str(report) and report.corrected_by.left < 1e-13
 
 
 def test_two_faults_have_no_single_name():
@@ -175,7 +175,7 @@ def test_two_faults_have_no_single_name():
         lambda z: 0.5 * jnp.sum(z**2),
         np.hstack([POINTS, POINTS[::-1]]),
     )
-    assert not report.ok and report.mended_by is None
+    assert not report.ok and report.corrected_by is None
     assert "not one term alone" in str(report)
 
 

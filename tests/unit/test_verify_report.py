@@ -38,7 +38,7 @@ def test_a_proof(right):
         "  Gamma: none is needed",
         "  auxiliary: follows exp(-energy) (false alarm 1e-06)",
     ]
-    assert right.ok and right.remedies == () and right.mended_by is None
+    assert right.ok and right.remedies == () and right.corrected_by is None
 
 
 def test_a_refutation(wrong):
@@ -48,7 +48,7 @@ def test_a_refutation(wrong):
     failing = int(np.sum(wrong.relative > wrong.tolerance))
     assert f"it fails at {failing} of them, most at momentum[0] = " in text
     assert not wrong.ok and not wrong.invariant and not wrong.reversible
-    assert wrong.mended_by in wrong.remedies
+    assert wrong.corrected_by in wrong.remedies
 
 
 def test_the_worst_point_is_named(wrong):

@@ -37,7 +37,7 @@ from ergodax.persist.fingerprint import compare, fingerprint, surroundings, warn
 TOO_NOISY = (  # what Info.feasible means where a kernel has no `infeasible` of its own
     "the gradient's noise is more than the sampler injects, so compensating it would need a "
     "negative variance. Lower the step size, raise the friction or the batch size, or pass "
-    "clip=True to accept some excess heat."
+    "clip=True to accept some variance inflation."
 )
 
 

@@ -59,11 +59,12 @@ def learning_coefficient(
 
     Half of the chains begin at w*, half at a higher temperature. Each step is a trajectory of
     Hamiltonian Monte Carlo on all rows with a Metropolis test, so that neither step nor batch
-    biases the answer. Batches would not be cheaper: their noise heats the stiff directions, and to
-    keep that below a share e of lambda takes about t / (2 e) rows in a relaxation time of these, a
-    pass or more. The step follows the acceptance, everywhere and not on average alone. The length
-    grows while that moves the weights further a gradient, at most to a quarter of the period that
-    the localization leaves the flattest direction. The latter half of the draws counts.
+    biases the answer. Batches would not be cheaper: their noise inflates the variance in the stiff
+    directions, and to keep that below a share e of lambda takes about t / (2 e) rows in a
+    relaxation time of these, a pass or more. The step follows the acceptance, everywhere and not on
+    average alone. The length grows while that moves the weights further a gradient, at most to a
+    quarter of the period that the localization leaves the flattest direction. The latter half of
+    the draws counts.
 
     Args:
         loss_of_one_example: (weights, example) -> scalar; `example` has the structure of `data`

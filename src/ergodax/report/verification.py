@@ -77,7 +77,7 @@ def _recipe_facts(report: Report) -> dict[str, Any]:
         "root_error": report.root_error, "region": report.region,
         "hidden": [hidden._asdict() | {"at": hidden.at.tolist()} for hidden in report.hidden],
         "auxiliary": report.auxiliary, "auxiliary_right": report.auxiliary_right,
-        "mended_by": report.mended_by and report.mended_by._asdict(),
+        "corrected_by": report.corrected_by and report.corrected_by._asdict(),
         "remedies": [remedy._asdict() for remedy in report.remedies],
     }  # fmt: skip
 

@@ -149,7 +149,7 @@ def rmhmc(
 
     The implicit equations are solved by fixed-point iteration. A trajectory is rejected if an
     iteration does not converge, if a step is not taken back to where it came from by the
-    iterations of the reverse step, or if it leaves the finite numbers or the region where G is
+    iterations of the reverse step, or if it diverges or leaves the region where G is
     positive definite. The map proposed is then its own inverse, with volume preserved, and the
     law exact up to the tolerance. Rejections of this kind have Info.acceptance 0; where they
     are frequent, take a smaller step.

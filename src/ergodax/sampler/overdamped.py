@@ -145,9 +145,9 @@ def msgld(
     The noise of the step, injected and brought, is 2 h T I in the exact form and
     2 h T I + h^3 V^2 / (8 T) in the linear one.
 
-    First order in h: what is removed is the first-order heat h V / (2 T) of the gradient's noise;
-    the bias of Euler's discretisation, also first order, stays. The linear form needs no root of
-    a matrix and is defined for every V, but too hot where h V is not well below T: by
+    First order in h: what is removed is the first-order variance inflation h V / (2 T) by gradient
+    noise; the bias of Euler's discretisation, also first order, stays. The linear form needs no
+    root of a matrix and is defined for every V, but too hot where h V is not well below T: by
     (h V / T)^2 / 16 of the injected variance, more than plain SGLD from h V = 8 T on. The exact
     form is possible for h V <= 2 T, and says so in `Info.feasible` where it is not.
 

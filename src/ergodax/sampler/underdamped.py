@@ -84,14 +84,14 @@ def sms_ubu(
     `langevin`'s scheme UBU takes one, with g its estimate of grad U:
         U(h / 2);   r -= h g;   U(h / 2)
 
-    Second order in h for the position at every step, although the batches are noisy: the kicks
-    of the second pass undo the first-order error of those of the first. With independent batches
-    UBU is first order, as every scheme that does not know their covariance: it heats x by
-    h V / (2 gamma m). The momentum is second order where an order ends, after every 2 m steps.
-    This is an expansion in the time of a pass, which must be short beside the shortest period of
-    x: a pass does about the work of one full gradient, not more. It needs no covariance; in
-    `python -m benchmarks dynamics` `nogin` needs fewer passes where that is known to 10 %.
-    Where n does not divide N, see `data.ShuffledEpochs`.
+    Second order in h for the position at every step, although the batches are noisy: the kicks of
+    the second pass undo the first-order error of those of the first. With independent batches UBU
+    is first order, as every scheme that does not know their covariance: it raises the temperature
+    of x by h V / (2 gamma m). The momentum is second order where an order ends, after every 2 m
+    steps. This is an expansion in the time of a pass, which must be short compared with the
+    shortest period of x: a pass does about the work of one full gradient, not more. It needs no
+    covariance; in `python -m benchmarks dynamics` `nogin` needs fewer passes where that is known to
+    10 %. Where n does not divide N, see `data.ShuffledEpochs`.
 
     Args:
         gradient: an estimator from batches, such as ex.Minibatch; the scheme that draws its
@@ -157,7 +157,7 @@ def sghmc(
 
     The semi-implicit scheme is second order in h for the marginal of x and stable for
     2 gamma h + h^2 k / m < 4; the Euler scheme is first order and unstable where h k >= C.
-    Without compensation a noise V heats x by h V / (2 C).
+    Without compensation a noise V raises the temperature of x by h V / (2 C).
 
     Args:
         gradient: an estimator of grad U, such as ex.Minibatch.
@@ -300,10 +300,9 @@ def nogin(
 ) -> NoisyGradientIntegrator:
     """Underdamped Langevin dynamics corrected for the gradient's noise (Matthews and Weare).
 
-    State: position x, momentum r. H = U + r^T M^-1 r / 2, D = diag(0, mu M),
-    Q = [[0, -I], [I, 0]], with mu = gamma I + (h / 2T) V M^-1: the friction that balances the
-    heat of a gradient of covariance V. Update, with g an estimate of grad U at x + (h/2) M^-1 r
-    and l = tanh(gamma h / 2):
+    State: position x, momentum r. H = U + r^T M^-1 r / 2, D = diag(0, mu M), Q = [[0, -I], [I, 0]],
+    with mu = gamma I + (h / 2T) V M^-1: the friction that takes out what a gradient of covariance V
+    adds. Update, with g an estimate of grad U at x + (h/2) M^-1 r and l = tanh(gamma h / 2):
         p  = -(h/2) g + N(0, l T M)
         w  = ((1 + l) M + (h^2 / 4T) V)^-1 (r + p)
         x+ = x + h w,      r+ = 2 M w - r

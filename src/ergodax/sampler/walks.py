@@ -155,11 +155,11 @@ def lattice_random_walk(
     of its own; with g an estimate of grad U and s = sqrt(2 h T):
         x+ = x + s  with probability clip((1 - g s / (2 T)) / 2, 0, 1),   else x - s
 
-    First order in h. The probability is linear in g, so unbiased noise of a gradient leaves the
-    law of each coordinate's step as it is: on a Gaussian in one dimension Var x = T / k exactly on
-    the lattice that x = 0 is a point of, with any noise, up to the clipping. The noise heats
-    through the clipping, where |g| > sqrt(2 T / h), and through the correlation of the noises of
-    different coordinates.
+    First order in h. The probability is linear in g, so unbiased noise of a gradient leaves the law
+    of each coordinate's step as it is: on a Gaussian in one dimension Var x = T / k exactly on the
+    lattice that x = 0 is a point of, with any noise, up to the clipping. The noise inflates the
+    variance through the clipping, where |g| > sqrt(2 T / h), and through the correlation of the
+    noises of different coordinates.
 
     Each coordinate is on every second point of its lattice at even steps and on the others at
     odd ones: an even `thin` sees only one half. The law is that of averages over both.

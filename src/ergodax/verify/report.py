@@ -99,7 +99,7 @@ class Report:
         return self._named(self.points[int(np.argmax(self.relative))])
 
     @property
-    def mended_by(self) -> Remedy | None:
+    def corrected_by(self) -> Remedy | None:
         """The first remedy that makes the residual vanish."""
         return next((r for r in self.remedies if r.left <= self.tolerance), None)
 
@@ -152,8 +152,8 @@ class Report:
         return "NOT positive semidefinite" if symmetric else "NOT symmetric"
 
     def _fault(self) -> str:
-        if self.mended_by is not None:
-            name, fault, left = self.mended_by
+        if self.corrected_by is not None:
+            name, fault, left = self.corrected_by
             helped = [r.fault for r in self.remedies if r.left <= self.tolerance]
             others = [] if "Gamma" in fault else [o for o in helped if o != fault][:2]
             text = f"{fault}. With {name} the relative residual falls to {_number(left)}"

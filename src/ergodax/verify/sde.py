@@ -78,7 +78,7 @@ def sde(
         >>> import jax, jax.numpy as jnp, ergodax as ex
         >>> U, D = lambda z: 0.5 * jnp.sum(z**2), lambda z: 1.0 + z**2
         >>> report = ex.verify.sde(lambda z: -D(z) * jax.grad(U)(z), D, U, dimension=2)
-        >>> report.invariant, report.mended_by.name
+        >>> report.invariant, report.corrected_by.name
         (False, 'Gamma = div D added')
     """
     functions = {"drift": drift, "diffusion": diffusion, "potential": potential}

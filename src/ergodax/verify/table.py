@@ -80,7 +80,7 @@ def mode(potential: Callable[..., Any], dimension: int) -> Float[np.ndarray, " d
     """A minimum of the potential, searched from the origin.
 
     Raises:
-        ValueError: the search leaves the finite numbers.
+        ValueError: the search diverges.
     """
     with jax.enable_x64(True):
         slope = jax.jit(jax.value_and_grad(potential))
