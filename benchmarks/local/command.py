@@ -6,16 +6,19 @@ A line for each case and key: the estimate with its error, the reference (exact,
 by long exact runs, with their standard error), the coefficient as n grows, whether the error covers
 the reference (two standard errors of it allowed), the verdict, the seconds. Where --devinterp names
 an interpreter that has devinterp, its estimates of the linear networks stand below, at its defaults
-and several learning rates. With --large: what 5 to 40 million parameters cost.
+and several learning rates. With --large: what 5 to 40 million parameters cost. At the end there is
+a line for each case; --store FILE keeps the figures of each key, so that keys may come in several
+runs, and --markdown FILE writes the table of all that were kept.
 """
 
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ import numpy as np
 import ergodax as ex
 from benchmarks.local import large
 from benchmarks.local.cases import CASES, Case
+from benchmarks.report import Table
 
 COLUMNS = "{:<22}{:>10}{:>10}{:>9}{:>18}{:>8}{:>9}{:>9} {}"
 
@@ -42,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--verbose", action="store_true", help="print the results whole")
     parser.add_argument("--devinterp", metavar="PYTHON", help="an interpreter that has devinterp")
     parser.add_argument("--large", action="store_true", help="memory and step of large networks")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="of JSON lines, added to")
+    parser.add_argument("--first-key", type=int, default=0, help="the number of the first key")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.cases if name not in CASES]
     if unknown:
@@ -50,27 +57,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(large.step(rounds=7).text(), flush=True)
         print(large.memory(given.seconds).text())
         return
+    table = summary(_records(given))
+    print(f"\n{table.text()}")
+    if given.markdown is not None:
+        given.markdown.write_text(table.markdown() + "\n", encoding="utf-8")
+
+
+def _records(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """What the keys came to, as it is printed; before them those that were kept."""
     head = ("case", "parameters", "estimate", "error", "reference", "off", "n -> oo", "covered")
     print(COLUMNS.format(*head, "verdict, seconds"))
-    covered = []
+    records = []
+    if given.store is not None and given.store.exists():
+        records = [json.loads(line) for line in given.store.read_text().splitlines()]
     for name in given.cases or CASES:
         case = CASES[name]()
         reference = case.reference()
-        for number in range(given.keys):
-            line, inside, found = estimated(name, case, number, given.seconds, *reference)
-            covered.append(inside)
-            print(line, flush=True)
+        for number in range(given.first_key, given.first_key + given.keys):
+            record, found = estimated(name, case, number, given.seconds, *reference)
+            records.append(record)
+            print(line(record), flush=True)
+            if given.store is not None:
+                with given.store.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
             if given.verbose:
                 print(found, flush=True)
         if given.devinterp and isinstance(case.data, tuple):
             print(by_devinterp(given.devinterp, case, reference[0]), flush=True)
-    print(f"covered: {sum(covered)} of {len(covered)}")
+    return records
 
 
 def estimated(
     name: str, case: Case, number: int, max_seconds: float, reference: float, error: float
-) -> tuple[str, bool, ex.local.LearningCoefficient]:
-    """The line of a key, whether the error covers, and what was found."""
+) -> tuple[dict[str, Any], ex.local.LearningCoefficient]:
+    """The figures of a key, and what was found."""
     began = time.perf_counter()
     found = ex.local.learning_coefficient(
         case.loss,
@@ -81,15 +101,59 @@ def estimated(
         localization=case.localization,
         max_seconds=max_seconds,
     )
-    seconds = time.perf_counter() - began
-    inside = abs(found.estimate - reference) <= found.error + 2.0 * error
-    known = f"{reference:.4g}" + (f" +- {error:.2g}" if error else "")
+    covers = abs(found.estimate - reference) <= found.error + 2.0 * error
+    record = {
+        "case": name, "parameters": found.num_parameters, "estimate": found.estimate,
+        "error": found.error, "reference": reference, "reference error": error,
+        "limit": case.asymptotic, "covered": bool(covers), "verdict": found.verdict,
+        "seconds": time.perf_counter() - began,
+    }  # fmt: skip
+    return record, found
+
+
+def line(record: dict[str, Any]) -> str:
+    """A line of the terminal."""
     cells = (
-        name, f"{found.num_parameters:,}", f"{found.estimate:.4g}", f"{found.error:.2g}",
-        known, f"{found.estimate / reference - 1.0:+.1%}", f"{case.asymptotic:g}",
-        "yes" if inside else "NO", f"{found.verdict}, {seconds:.1f}",
+        record["case"], f"{record['parameters']:,}", f"{record['estimate']:.4g}",
+        f"{record['error']:.2g}", _known(record), f"{_off(record):+.1%}", f"{record['limit']:g}",
+        "yes" if record["covered"] else "NO", f"{record['verdict']}, {record['seconds']:.1f}",
     )  # fmt: skip
-    return COLUMNS.format(*cells), inside, found
+    return COLUMNS.format(*cells)
+
+
+def _known(record: dict[str, Any]) -> str:
+    error = record["reference error"]
+    return f"{record['reference']:.4g}" + (f" +- {error:.2g}" if error else "")
+
+
+def _off(record: dict[str, Any]) -> float:
+    return record["estimate"] / record["reference"] - 1.0
+
+
+def summary(records: Iterable[dict[str, Any]]) -> Table:
+    """A line a case: how far its keys are off on average and at most, and whether errors cover."""
+    columns = ["case", "parameters", "reference", "n -> oo", "keys", "mean off", "worst off"]
+    table = Table("local learning coefficients, nothing set", [*columns, "covered", "known", "s"])
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        cases.setdefault(record["case"], []).append(record)
+    for name, of in sorted(cases.items(), key=lambda item: list(CASES).index(item[0])):
+        off = [_off(record) for record in of]
+        known = sum(record["verdict"] == "KNOWN" for record in of)
+        seconds = statistics.median(record["seconds"] for record in of)
+        cells = (
+            name, f"{of[0]['parameters']:,}", _known(of[0]), f"{of[0]['limit']:g}", f"{len(of)}",
+            f"{statistics.mean(off):+.1%}", f"{max(off, key=abs):+.1%}",
+            f"{sum(record['covered'] for record in of)}", f"{known}", f"{seconds:.1f}",
+        )  # fmt: skip
+        table.rows.append(list(cells))
+    covered = [record["covered"] for of in cases.values() for record in of]
+    table.notes = [
+        f"covered: {sum(covered)} of {len(covered)}; within the printed error, which is two "
+        "standard errors, and two of the reference's",
+        "s: the median of the keys, on one core of two that were busy",
+    ]
+    return table
 
 
 def by_devinterp(python: str, case: Case, reference: float) -> str:
