@@ -107,3 +107,26 @@ def test_dropout_that_is_off_is_accepted():
     module = Network(rate=0.5)
     module.eval()
     assert network.posterior(module, (X, Y), Gaussian()).num_data == 12
+
+
+def test_learning_coefficient_of_a_module():
+    """Regular: its weights are a state of nnx.split, and a name chooses some of them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0, 0.5]) + rng.normal(size=300)).astype(np.float32)
+    least = np.linalg.lstsq(np.c_[x, np.ones(300)], y)[0].astype(np.float32)
+    module = nnx.Linear(3, 1, rngs=nnx.Rngs(0))
+    module.kernel[...], module.bias[...] = jnp.asarray(least[:3, None]), jnp.asarray(least[3:])
+    graph, weights = nnx.split(module)
+
+    def loss(w, row):
+        return 0.5 * (row[1] - nnx.merge(graph, w)(row[0])[0]) ** 2
+
+    t, data = 300 / np.log(300), (jnp.asarray(x), jnp.asarray(y))
+    for trainable, columns in ((None, np.c_[x, np.ones(300)]), ("*kernel*", x)):
+        found = ex.local.learning_coefficient(
+            loss, weights, data, key=jax.random.key(0), trainable=trainable
+        )
+        k = np.linalg.eigvalsh(columns.T @ columns / 300)
+        assert found.ok and found.num_parameters == columns.shape[1]
+        assert abs(found.estimate - 0.5 * np.sum(t * k / (t * k + 1.0))) < 2.0 * found.error
