@@ -22,6 +22,11 @@ class Constant(eqx.Module):
 
     Args:
         value: a number. It is held as an array, so that a new value needs no recompilation.
+
+    Example:
+        >>> import ergodax as ex
+        >>> float(ex.schedule.Constant(0.5)(1_000))
+        0.5
     """
 
     value: Float[Array, ""] = eqx.field(converter=lambda v: jnp.asarray(numbers("value", v)))
@@ -97,6 +102,12 @@ class Polynomial(eqx.Module):
     Raises:
         TypeError: not a number.
         ValueError: a number that is not positive and finite.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> h = ex.schedule.Polynomial(0.1, offset=100.0, power=0.5)
+        >>> [round(float(h(jnp.int32(step))), 3) for step in (0, 300)]  # 0.1 (1 + t / 100)^-1/2
+        [0.1, 0.05]
     """
 
     initial: Float[Array, ""] = eqx.field(converter=positive("initial"))
@@ -122,6 +133,12 @@ class Cyclical(eqx.Module):
         ValueError: a number that is not positive and finite.
 
     Reference: Zhang, Li, Zhang, Chen and Wilson, Cyclical stochastic gradient MCMC, 2020.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> h = ex.schedule.Cyclical(0.1, period=100)
+        >>> [round(float(h(jnp.int32(step))), 3) for step in (0, 50, 100)]  # a cosine
+        [0.1, 0.05, 0.1]
     """
 
     initial: Float[Array, ""] = eqx.field(converter=positive("initial"))

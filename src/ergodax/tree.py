@@ -267,6 +267,12 @@ def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
     Args:
         key: a fresh key.
         tree: any tree of floating-point arrays; only its shapes and dtypes matter.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> weights = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
+        >>> jax.tree.map(jnp.shape, ex.normal_like(jax.random.key(0), weights))
+        {'b': (2,), 'w': (3, 2)}
     """
     source = _source.get()
     return _random_like(normal, key, tree) if source is None else source(key, tree)

@@ -31,6 +31,16 @@ def blackjax(kernel: Any) -> Any:
     Raises:
         TypeError: not a kernel.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> algorithm = ex.bridge.blackjax(ex.hmc(model, 0.05))
+        >>> state = algorithm.init(jnp.float32(1.0), jax.random.key(0))
+        >>> state, info = jax.jit(algorithm.step)(jax.random.key(1), state)
+        >>> bool(info.acceptance > 0.5)
+        True
+
     Reference:
         Cabezas, Corenflos, Lao and Louf, BlackJAX: composable Bayesian inference in JAX, 2024.
     """
@@ -165,6 +175,15 @@ def from_blackjax(
     Raises:
         TypeError: not an algorithm, or a batch size that is not an integer.
         ValueError: a missing batch size or step size, or bad data.
+
+    Example:
+        >>> import blackjax, ergodax as ex, jax, jax.numpy as jnp
+        >>> algorithm = blackjax.nuts(lambda x: -0.5 * jnp.sum(x**2), 0.5, jnp.ones(2))
+        >>> kernel = ex.bridge.from_blackjax(algorithm, step_size=0.5)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 500, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(abs(samples.position).mean() < 1.0)
+        True
     """
     if not all(callable(getattr(algorithm, name, None)) for name in ("init", "step")):
         raise TypeError(

@@ -36,6 +36,11 @@ def mesh(chains: int | None = None, data: int = 1, parameters: int = 1) -> Mesh:
 
     Raises:
         ValueError: there are fewer devices.
+
+    Example:
+        >>> import ergodax as ex
+        >>> dict(ex.mesh(chains=1).shape)
+        {'chains': 1, 'data': 1, 'parameters': 1}
     """
     devices = jax.devices()
     data = whole_number("data", data, at_least=0)

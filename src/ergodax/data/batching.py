@@ -69,7 +69,18 @@ class Independent(Batching):
 
 
 class WithReplacement(Independent):
-    """Independent uniform rows; gradient noise has covariance N^2/n S_0."""
+    """Independent uniform rows; gradient noise has covariance N^2/n S_0.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> gradient = ex.Minibatch(model, 10, batching=ex.data.WithReplacement())
+        >>> kernel = ex.sgld(gradient, 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+    """
 
     distinct: ClassVar[bool] = False
 
@@ -99,6 +110,18 @@ class Neighbours(Independent):
     rows are in random order its noise is that of n distinct random rows; where they are sorted
     it is far more. What it is for: data so large that each random row is a cache miss, which
     neighbouring rows are not.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> rows = jax.random.permutation(jax.random.key(0), x)  # in random order
+        >>> model = ex.Posterior(model.log_prior, model.log_likelihood, rows)
+        >>> gradient = ex.Minibatch(model, 10, batching=ex.data.Neighbours())
+        >>> kernel = ex.sgld(gradient, 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
     """
 
     def draw(self, key: PRNGKeyArray, state: Any, num_rows: int, batch_size: int) -> Drawn:
@@ -120,6 +143,16 @@ class ShuffledEpochs(Batching):
             passes are one symmetric composition. The bias of a second-order scheme is then second
             order in h with batches too, but for the rows left out: their part is first order,
             2 (N mod n) / N of that of independent batches.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> gradient = ex.Minibatch(model, 10, batching=ex.data.ShuffledEpochs())
+        >>> kernel = ex.sgld(gradient, 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
     """
 
     symmetric: bool = eqx.field(static=True, default=False)

@@ -65,6 +65,13 @@ def npy(
         TypeError: a file of something other than numbers, or an argument of the wrong type.
         ValueError: a file that is not .npy, is damaged, or in Fortran's order; files that differ
             in their number of rows; a number out of range; when read, NaN or infinity.
+
+    Example:
+        >>> import ergodax as ex, numpy as np, tempfile, pathlib
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> np.save(folder / "x.npy", np.ones((1_000, 3), np.float32))
+        >>> ex.data.npy(folder / "x.npy").num_rows
+        1000
     """
     if not paths:
         raise ValueError("paths is empty: pass at least one file, such as 'X.npy'.")

@@ -53,6 +53,13 @@ def parquet(
         TypeError: a column of something other than numbers, or an argument of the wrong type.
         ValueError: not Parquet files, no such column, missing values, a number out of range; when
             read, NaN or infinity.
+
+    Example:
+        >>> import ergodax as ex, pandas as pd, pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "table.parquet"
+        >>> pd.DataFrame({"age": range(1_000), "died": [0, 1] * 500}).to_parquet(file)
+        >>> ex.data.parquet(file, target="died").num_rows
+        1000
     """
     reader = _ParquetReader(file_path("path", path), columns, target)
     return Paged(reader, block_rows=block_rows, passes=passes, dtype=dtype)
@@ -90,6 +97,14 @@ def zarr(
         TypeError: an array of something other than numbers, or an argument of the wrong type.
         ValueError: no such array in the group, arrays that differ in their number of rows, a
             number out of range; when read, NaN or infinity.
+
+    Example:
+        >>> import ergodax as ex, numpy as np, tempfile, zarr
+        >>> folder = tempfile.mkdtemp()
+        >>> group = zarr.open_group(folder, mode="w")
+        >>> _ = group.create_array("x", data=np.ones((1_000, 3), np.float32), chunks=(100, 3))
+        >>> ex.data.zarr(folder).num_rows
+        1000
     """
     reader = _ZarrReader(path, names)
     return Paged(reader, block_rows=block_rows, page_rows=page_rows, passes=passes, dtype=dtype)

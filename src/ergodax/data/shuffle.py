@@ -49,6 +49,14 @@ def shuffle(
         ValueError: memory for fewer than 1024 rows, or for so few that there would be more than
             1024 piles.
 
+    Example:
+        >>> import ergodax as ex, numpy as np, pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> np.save(folder / "x.npy", np.arange(1_000.0, dtype=np.float32))
+        >>> shuffled = ex.data.shuffle(ex.data.npy(folder / "x.npy"), folder / "shuffled")
+        >>> shuffled.num_rows
+        1000
+
     Reference:
         Rao, Generation of random permutation of given number of elements using random sampling
         numbers, 1961.

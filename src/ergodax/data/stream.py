@@ -61,6 +61,14 @@ def stream(
             argument of the wrong type.
         ValueError: no batches, or a number out of range; when read, another number of rows than
             num_rows, rows of another shape or dtype than the first, NaN or infinity.
+
+    Example:
+        >>> import ergodax as ex, numpy as np
+        >>> def blocks():  # of an epoch
+        ...     for number in range(10):
+        ...         yield np.full(100, number, np.float32)
+        >>> ex.data.stream(blocks, num_rows=1_000).num_rows
+        1000
     """
     if not callable(factory):
         raise TypeError(

@@ -121,6 +121,17 @@ def bias(
         ValueError: a step size or order that is not positive, or a sampler that can't be coupled.
         DivergenceError: from `sample`.
         TimeoutError: hardly a draw was made in `max_seconds`.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> gradient = ex.FullGradient(target)
+        >>> report = ex.diagnostics.bias(
+        ...     lambda h: ex.sgld(gradient, h), jnp.zeros(2), 0.2, 5_000, key=jax.random.key(0),
+        ...     progress=False,
+        ... )
+        >>> bool(report.table.loc[("position[0]", "sd"), "bias_coarse"] > 0.0)  # Euler's: too wide
+        True
     """
     real_number("step_size", step_size, above=0.0)
     real_number("order", order, above=0.0, hint="Try 1.")
@@ -176,6 +187,17 @@ def batch_bias(
     Raises:
         ValueError: a batch size below 1 or above N / 2, or a sampler that can't be coupled.
         DivergenceError: from `sample`.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> report = ex.diagnostics.batch_bias(
+        ...     lambda n: ex.sgld(ex.Minibatch(model, n), 1e-3), jnp.float32(1.0), 10, 5_000,
+        ...     key=jax.random.key(0), num_data=100, progress=False,
+        ... )
+        >>> bool(report.table.loc[("position", "sd"), "bias_coarse"] > 0.0)  # too wide
+        True
     """
     rows = np.inf if num_data is None else num_data
     if not 1 <= batch_size <= rows / 2:

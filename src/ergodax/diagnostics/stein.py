@@ -96,6 +96,16 @@ def kernel_stein_discrepancy(
     Raises:
         ValueError: a number out of range, both or neither of gradient and gradients.
 
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> target = ex.Target(lambda x: 0.5 * x**2)
+        >>> measure = ex.diagnostics.kernel_stein_discrepancy
+        >>> right = measure(draws, target, key=jax.random.key(1))
+        >>> wrong = measure(draws + 1.0, target, key=jax.random.key(1))
+        >>> bool(wrong.squared > 10.0 * abs(right.squared))
+        True
+
     Reference:
         Gorham and Mackey, Measuring sample quality with kernels, 2017; Chwialkowski, Strathmann
         and Gretton, A kernel test of goodness of fit, 2016.

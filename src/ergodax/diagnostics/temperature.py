@@ -148,6 +148,16 @@ def temperature(
     Raises:
         ValueError: neither a gradient nor a kinetic temperature, or a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> gradient = ex.NoisyGradient(target, 5.0)
+        >>> kernel = ex.sghmc(gradient, 0.1, friction=1.0)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 20_000, key=jax.random.key(0), progress=False)
+        >>> report = ex.diagnostics.temperature(samples, target)
+        >>> bool(report["configurational"].mean > 1.1)  # 1 + h V / 2
+        True
+
     Reference:
         Rugh, Dynamical approach to temperature, 1997; Leimkuhler and Matthews, Molecular
         Dynamics, 2015, chapter 6.

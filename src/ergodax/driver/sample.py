@@ -92,6 +92,20 @@ def sample(
         TypeError: an argument of the wrong type, or an integer position.
         ValueError: a number out of range, shapes that do not fit the target or the kernel, chains
             or shards that can't be split evenly over the mesh.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sgld(ex.Minibatch(model, 10), 1e-3)
+        >>> samples = ex.sample(
+        ...     kernel, jnp.float32(0.0), 1_000, burn_in=200, num_chains=4, key=jax.random.key(0),
+        ...     progress=False,
+        ... )
+        >>> samples.position.shape  # chains, draws
+        (4, 1000)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
     """
     num_steps = whole_number("num_steps", num_steps)
     thin, burn_in = whole_number("thin", thin), whole_number("burn_in", burn_in, at_least=0)

@@ -235,6 +235,15 @@ def austerity(
         TypeError: not a Posterior, or an argument of the wrong type.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.exact.austerity(model, 0.2, batch_size=20)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.1)
+        True
+
     Reference:
         Korattikara, Chen and Welling, Austerity in MCMC land: cutting the Metropolis-Hastings
         budget, 2014.

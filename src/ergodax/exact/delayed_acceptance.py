@@ -109,6 +109,17 @@ def delayed_acceptance(
         ValueError: the inner kernel samples another target or at a temperature other than 1, the
             surrogate is condensed from another one, or num_inner_steps is less than 1.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> near = ex.Target(lambda x: 0.55 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))  # cheap
+        >>> inner = ex.hmc(near, 0.5, num_leapfrog_steps=4)
+        >>> kernel = ex.exact.delayed_acceptance(target, near, inner)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
+        True
+
     Reference:
         Liu, Monte Carlo strategies in scientific computing, 2001, section 9.4.3; Christen and Fox,
         Markov chain Monte Carlo using an approximation, 2005.

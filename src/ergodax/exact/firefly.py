@@ -269,6 +269,19 @@ def firefly(
         TypeError: not a Posterior or a LowerBound, or an argument that is not a number.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jax.random.normal(jax.random.key(0), (1_000, 2))
+        >>> y = jnp.where(x[:, 0] + jax.random.logistic(jax.random.key(1), (1_000,)) > 0, 1.0, -1.0)
+        >>> log_likelihood = lambda w, row: jax.nn.log_sigmoid(row[1] * (row[0] @ w))
+        >>> model = ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (x, y))
+        >>> bound = ex.exact.LogisticBound(x, y)
+        >>> kernel = ex.exact.firefly(model, 0.1, bound, num_leapfrog_steps=4)
+        >>> start = jnp.array([1.0, 0.0])
+        >>> samples = ex.sample(kernel, start, 500, key=jax.random.key(2), progress=False)
+        >>> bool(samples.info.evaluations.mean() < 5_000)  # rows of a step, of 5 gradients of 1,000
+        True
+
     Reference:
         Maclaurin and Adams, Firefly Monte Carlo: exact MCMC with subsets of data, 2014.
     """

@@ -226,6 +226,15 @@ def tuna(
         TypeError: not a Posterior, or an argument of the wrong type.
         ValueError: a number out of range, or constants of the wrong shape.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.exact.tuna(model, 0.1, 4.0 * jnp.ones(100))
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.1)
+        True
+
     Reference:
         Zhang, Cooper and De Sa, Asymptotically optimal exact minibatch Metropolis-Hastings, 2020.
     """

@@ -49,6 +49,13 @@ def gradients_at(draws: Any, gradient: Any, *, key: Any = None, chunk: int = 64)
     Raises:
         TypeError: no array among the draws.
         ValueError: no key for an estimator that draws batches, or a chunk below 1.
+
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> found = ex.postprocess.gradients(draws, ex.Target(lambda x: 0.5 * x**2))
+        >>> bool(abs(found - draws).max() < 1e-6)
+        True
     """
     estimator = as_estimator(gradient)
     if getattr(estimator.target, "constraints", None) is not None:

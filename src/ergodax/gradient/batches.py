@@ -202,6 +202,18 @@ class Minibatch(BatchEstimator):
     Raises:
         TypeError: not a Posterior, a batch size that is not an integer, or not a scheme.
         ValueError: a batch size outside [1, N].
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> gradient = ex.Minibatch(model, 10)
+        >>> state = gradient.init(jax.random.key(0), jnp.float32(1.0))
+        >>> keys = jax.random.split(jax.random.key(1), 4_000)
+        >>> one = lambda key: gradient.estimate(key, state, jnp.float32(1.0))[0].gradient
+        >>> found = jax.vmap(one)(keys)
+        >>> bool(abs(found.mean() - 1.0) < 4.0 * found.std() / 4_000**0.5)  # unbiased
+        True
     """
 
     def __init__(

@@ -120,6 +120,16 @@ class KnownCovariance(GradientEstimator):
     Raises:
         TypeError: not an estimator.
         ValueError: a covariance that is not positive semidefinite.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> noisy = ex.NoisyGradient(target, 0.5)
+        >>> kernel = ex.nogin(ex.KnownCovariance(noisy, 0.5), 0.2)  # takes the noise out
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
+        True
     """
 
     gradient: GradientEstimator
@@ -198,6 +208,16 @@ class ScoreCovariance(GradientEstimator):
             the wrong type.
         ValueError: a batch of one, an unknown structure, a number out of range, or an average of
             low-rank covariances.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> gradient = ex.ScoreCovariance(ex.Minibatch(model, 10))
+        >>> kernel = ex.sgld(gradient, 3e-4, compensate=True)  # injects less, by what V adds
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.1)
+        True
 
     Reference:
         Ahn, Korattikara and Welling, Bayesian posterior sampling via stochastic gradient Fisher

@@ -21,6 +21,14 @@ class FullGradient(GradientEstimator):
 
     Raises:
         TypeError: not a target, or a posterior of a source.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> found, _ = ex.FullGradient(model).estimate(jax.random.key(0), None, jnp.float32(1.0))
+        >>> round(float(found.gradient), 4), int(found.evaluations)  # 101 m - 100
+        (1.0, 100)
     """
 
     target: AbstractTarget
@@ -51,6 +59,15 @@ class NoisyGradient(GradientEstimator):
     Raises:
         TypeError: not a target.
         ValueError: a covariance that is not positive semidefinite.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> gradient = ex.NoisyGradient(target, 0.5)  # as if by batches
+        >>> keys = jax.random.split(jax.random.key(0), 4_000)
+        >>> one = lambda key: gradient.estimate(key, None, jnp.zeros(2))[0].gradient
+        >>> bool(jnp.all(abs(jax.vmap(one)(keys).var(axis=0) - 0.5) < 0.1))
+        True
     """
 
     target: AbstractTarget

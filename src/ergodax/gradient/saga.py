@@ -63,6 +63,15 @@ class SAGA(BatchEstimator):
             not.
         ValueError: a batch size outside [1, N], or (in `init`) a table that is too large.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sgld(ex.SAGA(model, 10), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Dubey, Reddi, Poczos, Smola, Xing and Williamson, Variance reduction in stochastic
         gradient Langevin dynamics, 2016.

@@ -168,6 +168,16 @@ def euler_maruyama(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a step size, temperature or period out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> recipe = ex.dynamics.langevin()  # H = U, D = 1, Q = 0
+        >>> kernel = ex.euler_maruyama(recipe, ex.Minibatch(model, 10), 1e-3)  # which is sgld
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Eqs. (6), (9).
     """

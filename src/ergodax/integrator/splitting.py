@@ -204,6 +204,15 @@ def splitting(
         ValueError: an unknown or missing letter, or a number out of range.
         TypeError: not an estimator, or not a number.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.splitting("OBABO", ex.Minibatch(model, 10), 0.02, friction=10.0)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Leimkuhler and Matthews, Molecular Dynamics, 2015, chapter 7.
     """

@@ -137,6 +137,16 @@ class RobustRegressor(LinearRegressor):
     variance may be infinite, `predict(return_std=True)` gives half the width of the interval that
     has 68.3 %. Arguments are those of `Regression`.
 
+    Example:
+        >>> import numpy as np
+        >>> from ergodax.learn import RobustRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(500, 1))
+        >>> y = 2.0 * x[:, 0] + 0.1 * rng.standard_t(2.0, size=500)  # with outliers
+        >>> model = RobustRegressor(random_state=0, verbose=False).fit(x, y)
+        >>> bool(abs(model.coef_[0] - 2.0) < 0.05)
+        True
+
     Reference:
         Juárez and Steel, Model-based clustering of non-Gaussian panel data based on skew-t
         distributions, 2010.
@@ -149,6 +159,16 @@ class PoissonRegressor(_Regressor):
     """Counts y_i ~ Poisson(exp(offset_i + intercept + x_i coefficient)).
 
     Arguments are those of `Regression`; the intercept's prior is about the log of the mean.
+
+    Example:
+        >>> import numpy as np
+        >>> from ergodax.learn import PoissonRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(500, 1))
+        >>> y = rng.poisson(np.exp(1.0 + 0.5 * x[:, 0]))
+        >>> model = PoissonRegressor(random_state=0, verbose=False).fit(x, y)
+        >>> bool(abs(model.coef_[0] - 0.5) < 0.1)
+        True
     """
 
     family = families.POISSON
@@ -171,6 +191,16 @@ class NegativeBinomialRegressor(PoissonRegressor):
 
     The root of a, which is the relative sd of the rates, is exponential with mean 1 a priori.
     Arguments are those of `Regression`.
+
+    Example:
+        >>> import numpy as np
+        >>> from ergodax.learn import NegativeBinomialRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(500, 1))
+        >>> y = rng.poisson(np.exp(1.0 + 0.5 * x[:, 0]) * rng.gamma(2.0, 0.5, size=500))
+        >>> model = NegativeBinomialRegressor(random_state=0, verbose=False).fit(x, y)
+        >>> bool(abs(model.coef_[0] - 0.5) < 0.2)
+        True
 
     Reference:
         Simpson et al., Penalising model component complexity, 2017 (the prior).

@@ -46,6 +46,12 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
     Raises:
         ValueError: shapes that do not fit, or no bin.
 
+    Example:
+        >>> import ergodax.network as network
+        >>> found = network.calibration([[0.8, 0.2]] * 10, [0] * 8 + [1] * 2)  # right 8 times in 10
+        >>> bool(found.error < 1e-6)
+        True
+
     Reference:
         Guo, Pleiss, Sun and Weinberger, On calibration of modern neural networks, 2017.
     """
@@ -89,6 +95,13 @@ def coverage(below: Any, *, levels: int = 10) -> Calibration:
     Raises:
         ValueError: fewer than two levels, or numbers outside [0, 1].
 
+    Example:
+        >>> import numpy as np
+        >>> import ergodax.network as network
+        >>> below = np.random.default_rng(0).uniform(size=10_000)  # of right predictions
+        >>> bool(network.coverage(below).error < 0.02)
+        True
+
     Reference:
         Kuleshov, Fenner and Ermon, Accurate uncertainties for deep learning using calibrated
         regression, 2018.
@@ -107,6 +120,11 @@ def entropy(probabilities: Any) -> Float[np.ndarray, " n"]:
 
     Args:
         probabilities: shape (n, classes), or (n,), of class 1.
+
+    Example:
+        >>> import ergodax.network as network
+        >>> network.entropy([[0.5, 0.5], [1.0, 0.0]]).round(3).tolist()  # log 2, and none
+        [0.693, 0.0]
     """
     table = real_array("probabilities", probabilities, ndim=(1, 2))
     return (

@@ -124,6 +124,15 @@ def cyclical(
             integer.
         ValueError: a number out of range, or a sampler that needs a positive temperature.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.cyclical(ex.sgld, ex.Minibatch(model, 10), 2e-3, period=200)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Zhang, Li, Zhang, Chen and Wilson, Cyclical stochastic gradient MCMC for Bayesian deep
         learning, 2020.

@@ -79,6 +79,15 @@ def hmc(
         TypeError: neither a target nor its exact gradient, or an argument is not a number.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.hmc(model, 0.05, num_leapfrog_steps=5)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Neal, MCMC using Hamiltonian dynamics, 2011.
     """
@@ -179,6 +188,16 @@ def rmhmc(
         TypeError: neither a target nor its exact gradient, a metric that is not a function of the
             position alone, or an argument that is not a number.
         ValueError: a number out of range.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> metric = lambda x: ex.Diagonal(1.0 + x**2)  # G, the mass
+        >>> kernel = ex.rmhmc(target, 0.3, metric, num_leapfrog_steps=5)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
+        True
 
     Reference:
         Girolami and Calderhead, Riemann manifold Langevin and Hamiltonian Monte Carlo methods,
@@ -289,6 +308,16 @@ def split_hmc(
     Raises:
         TypeError: a part is not a target, or an argument is not a number.
         ValueError: a number out of range.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> fast = ex.Target(lambda x: 50.0 * x[0] ** 2)  # cheap, and stiff
+        >>> kernel = ex.split_hmc(target, fast, 0.3, num_leapfrog_steps=5, num_inner_steps=5)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
+        True
 
     Reference:
         Sexton and Weingarten, Hamiltonian evolution for the hybrid Monte Carlo algorithm, 1992;

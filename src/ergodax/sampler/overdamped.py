@@ -51,6 +51,15 @@ def sgld(
         TypeError: not an estimator, or a step size that is not a number.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sgld(ex.Minibatch(model, 10), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics, 2011.
     """
@@ -101,6 +110,16 @@ def sgrld(
         TypeError: not an estimator, a metric that is not a function, or a step size that is not
             a number.
         ValueError: a number out of range.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))  # D
+        >>> kernel = ex.sgrld(ex.FullGradient(target), 0.1, metric)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
+        True
 
     Reference:
         Patterson and Teh, Stochastic gradient Riemannian Langevin dynamics on the probability
@@ -165,6 +184,15 @@ def msgld(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range, an unknown form, or, at the first step, an estimator
             that does not know its covariance.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.msgld(ex.ScoreCovariance(ex.Minibatch(model, 10)), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
 
     Reference:
         Vollmer, Zygalakis and Teh, Exploration of the (non-)asymptotic bias and variance of

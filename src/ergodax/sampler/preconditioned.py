@@ -201,6 +201,15 @@ def psgld(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.psgld(ex.Minibatch(model, 10), 1e-2)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Li, Chen, Carlson and Carin, Preconditioned stochastic gradient Langevin dynamics for
         deep neural networks, 2016.
@@ -315,6 +324,15 @@ def sgfs(
         TypeError: not an estimator that gives scores, or an argument that is not a number.
         ValueError: a number out of range, a batch of one, an unknown structure, or a
             preconditioner that is singular or does not fit it.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sgfs(ex.Minibatch(model, 10), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
 
     Reference:
         Ahn, Korattikara and Welling, Bayesian posterior sampling via stochastic gradient Fisher

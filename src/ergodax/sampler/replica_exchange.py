@@ -375,6 +375,14 @@ def replica_exchange(
         ValueError: a number out of range, temperatures that do not rise, or another number of
             step sizes than of temperatures; at `init`, a sampler with other variables.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> wells = ex.Target(lambda x: (x**2 - 4.0) ** 2 / 8.0)  # at 2 and at -2
+        >>> kernel = ex.replica_exchange(ex.sgld, ex.FullGradient(wells), 0.02, swap_every=5)
+        >>> samples = ex.sample(kernel, jnp.float32(2), 5000, key=jax.random.key(0), progress=False)
+        >>> bool(samples.position.min() < -1.0)  # it has been at both
+        True
+
     Reference:
         Deng, Feng, Gao, Liang and Lin, Non-convex learning via replica exchange stochastic
         gradient MCMC, 2020; Ceperley and Dewing, The penalty method for random walks with

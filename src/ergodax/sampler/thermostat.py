@@ -58,6 +58,15 @@ def sgnht(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range, or an unknown or missing letter.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sgnht(ex.Minibatch(model, 10), 0.02, friction=10.0)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Ding, Fang, Babbush, Chen, Skeel and Neven, Bayesian sampling using stochastic gradient
         thermostats, 2014; Leimkuhler and Shang, Adaptive thermostats for noisy gradient
@@ -200,6 +209,15 @@ def ccadl(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range, an unknown scheme, or, at the first step, an estimator
             that does not know its covariance.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.ccadl(ex.ScoreCovariance(ex.Minibatch(model, 10)), 0.02, friction=10.0)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
 
     Reference:
         Shang, Zhu, Leimkuhler and Storkey, Covariance-controlled adaptive Langevin thermostat

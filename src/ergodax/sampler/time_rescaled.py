@@ -165,6 +165,16 @@ def sa_sgld(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sa_sgld(ex.Minibatch(model, 10), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> table = ex.postprocess.weighted(samples)  # each draw by its time
+        >>> bool(abs(table["mean"].iloc[0] - 100 / 101) < 0.1)
+        True
+
     Reference:
         Rajpal, Leimkuhler and Jiang, on SA-SGLD, 2025, arXiv 2511.11666.
     """
@@ -203,6 +213,16 @@ def samadams(
     Raises:
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.samadams(ex.Minibatch(model, 10), 0.02, friction=10.0)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> table = ex.postprocess.weighted(samples)  # each draw by its time
+        >>> bool(abs(table["mean"].iloc[0] - 100 / 101) < 0.1)
+        True
 
     Reference:
         Leimkuhler, Lohmann and Whalley, A Langevin sampling algorithm inspired by the Adam

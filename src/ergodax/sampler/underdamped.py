@@ -61,6 +61,15 @@ def langevin(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range, or an unknown or missing letter.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.langevin(ex.Minibatch(model, 10), 0.02, friction=10.0, scheme="BAOAB")
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Leimkuhler and Matthews, Rational construction of stochastic numerical methods for
         molecular sampling, 2013.
@@ -179,6 +188,15 @@ def sghmc(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range, or an unknown scheme.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sghmc(ex.Minibatch(model, 10), 0.02, friction=10.0)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Chen, Fox and Guestrin, Stochastic gradient Hamiltonian Monte Carlo, 2014.
     """
@@ -240,6 +258,16 @@ def sgrhmc(
         TypeError: not an estimator, a metric that is not a function, or an argument that is not
             a number.
         ValueError: a number out of range, or an unknown scheme.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> kernel = ex.sgrhmc(ex.FullGradient(target), 0.1, metric, friction=1.0)
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        ...     progress=False)
+        >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
+        True
 
     Reference:
         Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Algorithm 1.
@@ -342,6 +370,16 @@ def nogin(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range, or, at the first step, an estimator that does not know
             its covariance.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> gradient = ex.ScoreCovariance(ex.Minibatch(model, 10))
+        >>> kernel = ex.nogin(gradient, 0.05, friction=10.0)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
 
     Reference:
         Matthews and Weare, Langevin Markov chain Monte Carlo with stochastic gradients, 2018,

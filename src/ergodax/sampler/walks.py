@@ -176,6 +176,15 @@ def lattice_random_walk(
         TypeError: not an estimator, or an argument that is not a number.
         ValueError: a number out of range.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.lattice_random_walk(ex.Minibatch(model, 10), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(abs(samples.position.mean() - 100 / 101) < 0.05)
+        True
+
     Reference:
         Mensch et al., 2026, arXiv 2602.15925; Duffield et al., 2025, arXiv 2508.20883.
     """

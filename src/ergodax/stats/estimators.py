@@ -236,6 +236,15 @@ def autocorrelation(draws: PyTree) -> PyTree:
 
     Returns:
         A tree like the positions: arrays (chains, lags, ...), 1 at lag 0.
+
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> found = ex.diagnostics.autocorrelation(draws)
+        >>> bool(abs(found[:, 0] - 1.0).max() < 1e-5)  # of lag 0
+        True
+        >>> bool(abs(found[:, 1]).max() < 0.15)  # of lag 1
+        True
     """
     return _each(draws, lambda x: (covariance := _autocovariance(x)) / covariance[:, :1])
 
@@ -253,6 +262,12 @@ def ess(draws: PyTree, kind: str = "bulk") -> PyTree:
 
     Raises:
         ValueError: an unknown kind.
+
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> bool(3_000 < ex.diagnostics.ess(draws) < 5_500)
+        True
 
     Reference:
         Vehtari, Gelman, Simpson, Carpenter and Buerkner, Rank-normalization, folding, and
@@ -273,6 +288,12 @@ def integrated_autocorrelation_time(draws: PyTree) -> PyTree:
 
     Returns:
         A tree like the positions, without the axes chains and draws.
+
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> bool(abs(ex.diagnostics.integrated_autocorrelation_time(draws) - 1.0) < 0.3)
+        True
     """
     return _each(draws, lambda x: x.shape[0] * x.shape[1] / effective_size(x))
 
@@ -294,6 +315,14 @@ def r_hat(draws: PyTree, kind: str = "rank") -> PyTree:
 
     Raises:
         ValueError: a single chain, or an unknown kind.
+
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> bool(ex.diagnostics.r_hat(draws) < 1.01)
+        True
+        >>> bool(ex.diagnostics.r_hat(draws.at[0].add(3.0)) > 1.1)  # a chain elsewhere
+        True
 
     Reference:
         Vehtari et al., 2021, as for `ess`.
@@ -331,6 +360,15 @@ def efficiency(samples: Run, *, thin: int = 1, seconds: float | None = None) -> 
     Raises:
         TypeError: not a Samples.
         ValueError: an info without evaluations, a thin below 1, or seconds that are not positive.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> kernel = ex.sgld(ex.Minibatch(model, 10), 1e-3)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> bool(0.0 < ex.diagnostics.efficiency(samples).ess < 2_000)
+        True
     """
     instance("samples", samples, Run, "what ex.sample returns")
     counted = getattr(samples.info, "evaluations", None)

@@ -75,6 +75,17 @@ def weighted(samples: Run, weights: Any = None) -> Any:
         ValueError: weights of another shape, negative, not finite or zero in a whole chain, or
             fewer than 4 draws a chain.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> h = ex.schedule.Polynomial(2e-3, offset=100.0)  # falls to 0
+        >>> kernel = ex.sgld(ex.Minibatch(model, 10), h)
+        >>> samples = ex.sample(kernel, jnp.float32(1), 2000, key=jax.random.key(0), progress=False)
+        >>> table = ex.postprocess.weighted(samples)  # each draw by its step
+        >>> bool(abs(table["mean"].iloc[0] - 100 / 101) < 0.1)
+        True
+
     Reference:
         Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics, 2011;
         Teh, Thiery and Vollmer, Consistency and fluctuations for stochastic gradient Langevin

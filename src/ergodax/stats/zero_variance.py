@@ -216,6 +216,14 @@ def zero_variance(
         UserWarning: fewer than 10 effective draws for each feature. Lower the order, or drop
             `cross`.
 
+    Example:
+        >>> import ergodax as ex, jax
+        >>> draws = jax.random.normal(jax.random.key(0), (4, 1_000))  # chains, draws
+        >>> gradients = draws  # of U = x^2 / 2
+        >>> found = ex.postprocess.zero_variance(draws, gradients)
+        >>> bool(abs(found.mean) < 1e-5)  # the mean is 0 exactly
+        True
+
     Reference:
         Mira, Solgi and Imparato, Zero variance Markov chain Monte Carlo for Bayesian estimators,
         2013; Baker, Fearnhead, Fox and Nemeth, Control variates for stochastic gradient MCMC,

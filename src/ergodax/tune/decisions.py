@@ -189,6 +189,15 @@ def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -
 
     Returns:
         The DataFrame described in `Inference`.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> samples = ex.sample(ex.hmc(model, 0.05), jnp.float32(1), 2000, key=jax.random.key(0),
+        ...     num_chains=4, progress=False)
+        >>> bool(ex.tune.error_table(samples)["error"].iloc[0] < 0.1)  # in posterior sd
+        True
     """
     import pandas as pd
 

@@ -55,6 +55,15 @@ def first_step(
 
     Raises:
         ValueError: a share that is not positive, or no curvature at the position.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 100)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> gradient = ex.Minibatch(model, 10)
+        >>> h = ex.tune.first_step(gradient, jnp.float32(1.0), key=jax.random.key(0))
+        >>> 1e-5 < h < 1e-1
+        True
     """
     real_number("share", share, above=0.0, hint="Try 0.1.")
     gradient = check_estimator(gradient)

@@ -291,6 +291,15 @@ def kernel(
         ValueError: a number out of range, a target without exact draws at this temperature, a
             kernel that does not move, or fewer than three step sizes at which it stays finite.
 
+    Example:
+        >>> import ergodax as ex, jax
+        >>> target = ex.targets.gaussian(0.0, 1.0)
+        >>> report = ex.verify.kernel(
+        ...     lambda h: ex.hmc(target, h), target, key=jax.random.key(0), num_draws=20_000
+        ... )
+        >>> report.ok
+        True
+
     Reference:
         Talay and Tubaro, Expansion of the global error for numerical schemes solving
         stochastic differential equations, 1990 (the expansion of the weak error in h).

@@ -145,7 +145,13 @@ class Vocabulary:
 
 
 def english_stop_words() -> frozenset[str]:
-    """The stop words of scikit-learn, as `tokenise` writes them."""
+    """The stop words of scikit-learn, as `tokenise` writes them.
+
+    Example:
+        >>> from ergodax.learn import topics
+        >>> "the" in topics.english_stop_words()
+        True
+    """
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     return frozenset(word for text in ENGLISH_STOP_WORDS for word in tokenise(text))

@@ -104,6 +104,12 @@ def perplexity(
     Args:
         probabilities: of each held-back word, by one draw of the topics or several.
         counts: how often each is held back.
+
+    Example:
+        >>> import numpy as np
+        >>> from ergodax.learn import topics
+        >>> round(topics.perplexity(np.array([0.25, 0.25]), np.array([3, 1])), 6)
+        4.0
     """
     mean = probabilities.reshape(-1, probabilities.shape[-1]).mean(axis=0)
     with np.errstate(divide="ignore"):
@@ -191,6 +197,12 @@ def top_words(phi: Float[np.ndarray, "K W"], top: int) -> Int[np.ndarray, "K top
 
     Raises:
         ValueError: fewer words than `top`.
+
+    Example:
+        >>> import numpy as np
+        >>> from ergodax.learn import topics
+        >>> topics.top_words(np.array([[0.1, 0.6, 0.3], [0.7, 0.1, 0.2]]), 2).tolist()
+        [[1, 2], [0, 2]]
     """
     if not 1 <= top <= phi.shape[1]:
         raise ValueError(f"top must be in 1 to {phi.shape[1]}, the vocabulary's size, not {top}.")

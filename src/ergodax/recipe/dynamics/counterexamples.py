@@ -25,6 +25,13 @@ def without_correction(recipe: Recipe) -> Recipe:
 
     Args:
         recipe: any recipe.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> recipe = ex.dynamics.without_correction(ex.dynamics.riemannian_langevin(metric))
+        >>> ex.verify.recipe(recipe, ex.targets.banana()).ok
+        False
     """
     instance("recipe", recipe, Recipe, "an ex.Recipe, such as ex.dynamics.langevin()")
     return Recipe(
@@ -41,6 +48,13 @@ def naive_riemannian_underdamped(metric: Any, friction: Any = 1.0) -> Recipe:
     Args:
         metric: function of the position that returns G^-1 (see `Metric`).
         friction: gamma >= 0.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> recipe = ex.dynamics.naive_riemannian_underdamped(metric)
+        >>> ex.verify.recipe(recipe, ex.targets.banana()).ok
+        False
     """
     return without_correction(riemannian_underdamped(metric, friction))
 
@@ -52,6 +66,12 @@ def naive_riemannian_langevin(metric: Any) -> Recipe:
 
     Args:
         metric: function of the position that returns G^-1 (see `Metric`).
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> ex.verify.recipe(ex.dynamics.naive_riemannian_langevin(metric), ex.targets.banana()).ok
+        False
     """
     return without_correction(riemannian_langevin(metric))
 

@@ -41,6 +41,12 @@ def hamiltonian(mass: Any = 1.0) -> Recipe:
 
     Raises:
         ValueError: a mass that is not positive definite.
+
+    Example:
+        >>> import ergodax as ex
+        >>> report = ex.verify.recipe(ex.dynamics.hamiltonian(), ex.targets.banana())
+        >>> report.ok, report.reversible
+        (True, False)
     """
     parts = _Hamiltonian(as_definite(mass, "mass"))
     return Recipe(parts.diffusion, parts.curl, parts.energy, parts.auxiliary)
@@ -66,6 +72,11 @@ def underdamped(friction: Any = 1.0, mass: Any = 1.0) -> Recipe:
     Raises:
         TypeError: a friction that is neither one number nor a function of the step.
         ValueError: a negative friction or a mass that is not positive definite.
+
+    Example:
+        >>> import ergodax as ex
+        >>> ex.verify.recipe(ex.dynamics.underdamped(), ex.targets.banana()).ok
+        True
     """
     operator, rate = as_definite(mass, "mass"), friction_rate(friction)
     scheduled = isinstance(rate, Scheduled)
@@ -120,6 +131,11 @@ def nose_hoover(
 
     Raises:
         ValueError: a negative friction or a mass that is not positive.
+
+    Example:
+        >>> import ergodax as ex
+        >>> ex.verify.recipe(ex.dynamics.nose_hoover(), ex.targets.banana()).ok
+        True
     """
     mu = check_thermal_mass(thermal_mass)
     flag("per_coordinate", per_coordinate)

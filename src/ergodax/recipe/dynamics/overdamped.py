@@ -27,6 +27,11 @@ def langevin(preconditioner: Any = 1.0) -> Recipe:
 
     Raises:
         ValueError: not positive semidefinite.
+
+    Example:
+        >>> import ergodax as ex
+        >>> ex.verify.recipe(ex.dynamics.langevin(), ex.targets.banana()).ok
+        True
     """
     operator = as_operator(preconditioner, "preconditioner").factorise("preconditioner")
     return Recipe(diffusion=_Langevin(operator).diffusion)
@@ -55,6 +60,12 @@ def irreversible_langevin(rotation: Any, preconditioner: Any = 1.0) -> Recipe:
     Raises:
         ValueError: a rotation that is not skew-symmetric, or a preconditioner that is not
             positive semidefinite.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> turn = jnp.array([[0.0, 1.0], [-1.0, 0.0]])
+        >>> ex.verify.recipe(ex.dynamics.irreversible_langevin(turn), ex.targets.banana()).ok
+        True
     """
     q = real_array("rotation", rotation, ndim=2)
     if q.shape[0] != q.shape[1] or not np.allclose(q, -q.T, atol=1e-6):
@@ -85,6 +96,12 @@ def riemannian_langevin(metric: Any) -> Recipe:
 
     Raises:
         TypeError: not a function.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> ex.verify.recipe(ex.dynamics.riemannian_langevin(metric), ex.targets.banana()).ok
+        True
     """
     parts = _RiemannianLangevin(as_metric(metric))
     closed = isinstance(parts.metric, Metric) and parts.metric.divergence is not None

@@ -61,6 +61,12 @@ def riemannian_underdamped(metric: Any, friction: Any = 1.0) -> Recipe:
     Raises:
         TypeError: the metric is not a function, or the friction not a number.
         ValueError: a negative friction.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> ex.verify.recipe(ex.dynamics.riemannian_underdamped(metric), ex.targets.banana()).ok
+        True
     """
     parts = _RiemannianUnderdamped(as_metric(metric), friction_rate(friction))
     closed = isinstance(parts.metric, Metric) and parts.metric.divergence is not None
@@ -132,6 +138,12 @@ def riemannian_hamiltonian(metric: Any, friction: Any = 0.0, temperature: float 
     Raises:
         TypeError: the metric is not a function of the position alone.
         ValueError: a negative friction.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
+        >>> ex.verify.recipe(ex.dynamics.riemannian_hamiltonian(metric), ex.targets.banana()).ok
+        True
     """
     power = jnp.asarray(real_number("temperature", temperature, above=0.0))
     parts = _RiemannianHamiltonian(

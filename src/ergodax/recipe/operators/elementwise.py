@@ -105,6 +105,11 @@ class Scalar(Symmetric):
 
     Args:
         value: shape ().
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> ex.Scalar(2.0).mv(jnp.array([1.0, 2.0, 3.0])).tolist()
+        [2.0, 4.0, 6.0]
     """
 
     value: Float[Array, ""] = eqx.field(converter=lambda v: jnp.asarray(numbers("value", v)))
@@ -149,6 +154,11 @@ class Diagonal(Symmetric):
 
     Args:
         values: a tree like the block it acts on, or a vector of the block's total size.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> ex.Diagonal(jnp.array([1.0, 2.0])).mv(jnp.array([3.0, 4.0])).tolist()
+        [3.0, 8.0]
     """
 
     values: PyTree = eqx.field(

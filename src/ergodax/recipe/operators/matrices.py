@@ -31,6 +31,11 @@ class Dense(Operator):
 
     Raises:
         ValueError: not a square matrix.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> ex.Dense(jnp.array([[2.0, 1.0], [1.0, 2.0]])).mv(jnp.array([1.0, 1.0])).tolist()
+        [3.0, 3.0]
     """
 
     matrix: Float[Array, "d d"] = eqx.field(converter=lambda m: jnp.asarray(numbers("matrix", m)))
@@ -169,6 +174,12 @@ class LowRank(Symmetric):
     Args:
         factor: a tree like the block whose leaves have a leading axis of length k, the rank.
         base: shape (), at least 0.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> factor = jnp.array([[1.0, 1.0, 0.0]])  # a row, so rank 1
+        >>> ex.LowRank(factor, 1.0).mv(jnp.array([1.0, 0.0, 0.0])).tolist()
+        [2.0, 1.0, 0.0]
     """
 
     factor: PyTree
