@@ -76,10 +76,7 @@ def pytest_runtest_setup(item):
     """Programs that run for a moment are compiled without optimisation.
 
     Types are checked but in the tests of laws, which call over and over what the others check.
-    Examples in docstrings are a user's code, which may add a vector to a matrix.
     """
-    example = isinstance(item, pytest.DoctestItem)
-    jax.config.update("jax_numpy_rank_promotion", "allow" if example else "raise")
     jax.config.update("jax_disable_most_optimizations", not samples_for_long(item))
     checked: Any = jaxtyping  # whose stubs do not name its settings
     checked.config.update("jaxtyping_disable", item.path.parent.name == "law")

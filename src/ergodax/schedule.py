@@ -24,8 +24,8 @@ class Constant(eqx.Module):
         value: a number. It is held as an array, so that a new value needs no recompilation.
 
     Example:
-        >>> import ergodax as ex
-        >>> float(ex.schedule.Constant(0.5)(1_000))
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> float(ex.schedule.Constant(0.5)(jnp.int32(1_000)))
         0.5
     """
 

@@ -48,7 +48,7 @@ class Function(eqx.Module):
         >>> import ergodax.network as network
         >>> def apply(parameters, rows):
         ...     return rows @ parameters["w"] + parameters["b"]
-        >>> module = network.Function(apply, {"w": jnp.zeros((3, 1)), "b": jnp.zeros(1)})
+        >>> module = network.Function(apply, {"w": jnp.zeros((3, 1)), "b": jnp.zeros((1, 1))})
         >>> data = jnp.ones((8, 3)), jnp.ones(8)
         >>> network.posterior(module, data, network.likelihoods.Gaussian(0.1)).paths()
         ['b', 'w']
