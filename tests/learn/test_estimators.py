@@ -1,11 +1,9 @@
 """The regressions: laws in the user's units against exact ones, predictions, bad input by name."""
 
-import dataclasses
 import pickle
 from typing import Any
 
 import cloudpickle
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,10 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ergodax import learn
-from ergodax.driver import Samples
-from ergodax.learn.base import in_units
 from ergodax.learn.design import FrameDesign, check_table
-from ergodax.tune.decisions import Decision, DecisionLog
 
 RNG = np.random.default_rng(3)
 X = 50.0 + 10.0 * RNG.normal(size=100)  # far from 0 and 1
@@ -166,23 +161,6 @@ def test_pipelines_and_cross_validation():
     model = make_pipeline(StandardScaler(), learn.LogisticClassifier(random_state=0))
     scores = cross_val_score(model, X[:, None], LABEL, cv=3)
     assert scores.shape == (3,) and scores.mean() > 0.6
-
-
-def test_faults_and_decisions_name_the_columns(logistic):
-    """Infer calls components by their number in the position."""
-    found, model = logistic.inference_, logistic.model_
-    draws = np.random.default_rng(0).normal(size=(4, 50, len(model.init))).astype(np.float32)
-    account = DecisionLog(
-        [Decision("sampler", "nuts", "position[0] is slow in all of 128 rows")],
-        faults=["position[0] and position[1] have an R-hat of 1.3"],
-    )
-    raw = Samples(jnp.asarray(draws), found.samples.info, None)
-    tuned = dataclasses.replace(found.tuned, bias=None)
-    raw = dataclasses.replace(found, samples=raw, account=account, tuned=tuned)
-    told = in_units(raw, model, 0.05)
-    first, second = model.sampled
-    assert told.verdict() == f"NOT converged: {first} and {second} have an R-hat of 1.3"
-    assert told.account.decisions[0].why.startswith(f"{first} is slow") and first == "age"
 
 
 @pytest.mark.slow

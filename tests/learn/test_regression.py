@@ -4,8 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ergodax.driver import Samples
 from ergodax.learn import regression
+from ergodax.learn.base import in_units
 from ergodax.learn.tables import Table
+from ergodax.tune.decisions import Decision, DecisionLog, Inference, Tuned
+from ergodax.tune.whitening import Coordinates
 
 RNG = np.random.default_rng(1)
 X = np.array([3.0, 1e4, -7.0]) + RNG.normal(size=(50, 3)) * np.array([0.01, 2e3, 1.0])
@@ -57,3 +61,20 @@ def test_names_are_distinct():
 def test_a_constant_target_is_refused():
     with pytest.raises(ValueError, match="the target is constant"):
         regression.linear(Table(X, np.ones(50), ["a", "b", "c"], ()), 1.0)
+
+
+def test_faults_and_decisions_name_the_columns():
+    """Infer calls components by their number in the position."""
+    table = Table(X, (Y > np.median(Y)) * 1.0, ["a", "b", "c"], ("0", "1"))
+    model = regression.logistic(table, 1.0)
+    draws = jnp.asarray(RNG.normal(size=(4, 50, len(model.init))), jnp.float32)
+    account = DecisionLog(
+        [Decision("sampler", "nuts", "position[1] is slow in all of 64 rows")],
+        faults=["position[0] and position[3] have an R-hat of 1.3"],
+    )
+    coordinates = Coordinates(jnp.zeros(4), jnp.eye(4))
+    tuned = Tuned(None, coordinates, jnp.zeros((4, 4)), bias=None, thin=1, burn_in=0)
+    samples = Samples(draws, None, None)
+    told = in_units(Inference(samples, None, 0.05, True, account, tuned), model, 0.05)
+    assert told.verdict() == "NOT converged: a and intercept have an R-hat of 1.3"
+    assert told.account.decisions[0].why == "b is slow in all of 50 rows"
