@@ -264,7 +264,7 @@ def sgrhmc(
         >>> target = ex.Target(lambda x: 0.5 * jnp.sum(x**2 / jnp.array([1.0, 4.0])))
         >>> metric = lambda x: ex.Diagonal(1.0 / (1.0 + x**2))
         >>> kernel = ex.sgrhmc(ex.FullGradient(target), 0.1, metric, friction=1.0)
-        >>> samples = ex.sample(kernel, jnp.zeros(2), 2_000, num_chains=4, key=jax.random.key(0),
+        >>> samples = ex.sample(kernel, jnp.zeros(2), 20_000, num_chains=4, key=jax.random.key(0),
         ...     progress=False)
         >>> bool(jnp.all(jnp.abs(samples.position.mean(axis=(0, 1))) < jnp.array([0.25, 0.5])))
         True
