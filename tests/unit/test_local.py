@@ -145,6 +145,8 @@ def test_parts_of_a_module(trainable, count):
         ({"loss": 3}, TypeError, "loss_of_one_example"),
         ({"loss": lambda w, y: jnp.ones(2)}, TypeError, "scalar"),
         ({"weights": {"a": 1}}, TypeError, "floating-point"),
+        ({"weights": jnp.zeros((), jnp.bfloat16)}, TypeError, "single precision"),
+        ({"weights": {"a": 1.0, "b": jnp.float16(0)}}, TypeError, "float16"),
         ({"temperature": "log"}, ValueError, "log n"),
         ({"temperature": 0.0}, ValueError, "temperature"),
         ({"localization": 0.0}, ValueError, "localization"),

@@ -157,7 +157,8 @@ class Chains:
             self.positions = samples.final_state.position
             drawn = Drawn(samples.position, samples.info.potential, samples.info.acceptance)
         made = np.shape(drawn.acceptance)[1]
-        self.evaluations += law.num_data * self.length * made * self.num_chains
+        gradients = self.length + self.alone  # in place that of the start is not kept
+        self.evaluations += law.num_data * gradients * made * self.num_chains
         return drawn
 
     def _in_place(

@@ -90,7 +90,7 @@ def learning_coefficient(
 
     Raises:
         TypeError: a loss that is not a function or returns no scalar, weights without
-            floating-point arrays, an argument of the wrong type.
+            floating-point arrays or with some of half precision, an argument of the wrong type.
         ValueError: a number out of range, data that do not fit, names that choose nothing.
 
     Example:

@@ -153,6 +153,7 @@ def local_law(
     """
     moving, rest, mask = _taken_apart(weights, trainable)
     moving = tree.freeze(moving, "weights")
+    _check_precision(moving)
     dtype = tree.result_dtype(moving)
     tempered = _Tempered(loss, moving, rest, mask, jnp.asarray(1.0 / temperature, dtype))
     prior = _Localised(moving, jnp.asarray(localization, dtype))
@@ -168,6 +169,17 @@ def squared_distance(position: PyTree, centre: PyTree) -> Float[Array, ""]:
     """|w - w*|^2."""
     away = tree.subtract(position, centre)
     return tree.dot(away, away)
+
+
+def _check_precision(moving: PyTree) -> None:
+    """Refuse half precision: a Metropolis test needs the energy to within a fraction of 1."""
+    coarse = [str(x.dtype) for x in jax.tree.leaves(moving) if jnp.finfo(x.dtype).bits < 32]
+    if coarse:
+        raise TypeError(
+            f"weights has arrays of {coarse[0]} that move, whose digits are too few for energies "
+            "and steps. Give them in single precision, as in jax.tree.map(lambda w: w.astype("
+            "jnp.float32), weights); the loss may round them again."
+        )
 
 
 def _taken_apart(weights: PyTree, trainable: Any) -> tuple[PyTree, PyTree, PyTree]:
