@@ -42,6 +42,7 @@ from ergodax.recipe import (
     Scalar,
     dynamics,
 )
+from ergodax.references import cite
 from ergodax.sampler import (
     barker,
     ccadl,
@@ -112,7 +113,7 @@ __all__ = [
     "network", "bridge", "convert",
     # running them, and what is made of the draws
     "sample", "Samples", "Checkpoint", "infer", "advise", "tune", "mesh", "distributed", "online",
-    "diagnostics", "postprocess", "verify", "local", "replicas",
+    "diagnostics", "postprocess", "verify", "local", "replicas", "cite",
     # errors
     "DivergenceError", "Interrupted", "StorageError", "CheckpointError", "CallbackError",
     "ProcessFailed", "ProcessLost",

@@ -6,10 +6,11 @@ but the two methods.
 """
 
 import abc
+import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,6 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.graph import depends_on
+
+P = ParamSpec("P")
+K = TypeVar("K", bound="Kernel")
 
 
 class State(eqx.Module):
@@ -104,7 +108,13 @@ class Kernel(Identified):
 
     A subclass defines `init(self, key, position)` and `step(self, key, state)`. Callers may leave
     the key of `init` out where the first state does not depend on it: `init(position)`.
+
+    Attributes:
+        origin: the functions that made it, outermost first, by module and name: what `ex.cite`
+            looks up. Empty for a kernel that no `named` function made.
     """
+
+    origin: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let `kernel.init` and `kernel.step` be what a caller is promised."""
@@ -145,6 +155,19 @@ class Kernel(Identified):
             TypeError: a batch, for a kernel whose gradient takes none.
             ValueError: a batch whose rows are not like those of the data.
         """
+
+
+def named(make: Callable[P, K]) -> Callable[P, K]:
+    """A function that makes a kernel, so that the kernel tells who made it."""
+    name = f"{make.__module__}.{make.__qualname__}"
+
+    @functools.wraps(make)
+    def making(*args: P.args, **kwargs: P.kwargs) -> K:
+        kernel = make(*args, **kwargs)
+        object.__setattr__(kernel, "origin", (name, *kernel.origin))  # new, so nobody else has it
+        return kernel
+
+    return making
 
 
 class _Method:

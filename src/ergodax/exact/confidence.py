@@ -19,6 +19,7 @@ from ergodax.exact.sequential import (
     TaylorProxy,
     look_times,
 )
+from ergodax.kernel import named
 from ergodax.recipe.operators import as_definite
 from ergodax.schedule import as_schedule
 from ergodax.target.posterior import Posterior
@@ -101,6 +102,7 @@ class Concentration(StoppingRule):
         return INEQUALITIES[self.inequality](drawn, tree.cast(self.delta, m) / (2.0 * m**2))
 
 
+@named
 def confidence(
     posterior: Posterior,
     step_size: Any,
@@ -196,6 +198,7 @@ class StudentTest(StoppingRule):
         return self.quantiles[look].astype(error.dtype) * error
 
 
+@named
 def austerity(
     posterior: Posterior,
     step_size: Any,

@@ -13,7 +13,7 @@ from ergodax import tree
 from ergodax.checks import whole_number
 from ergodax.exact.condensed import Condensed
 from ergodax.gradient.full import check_target
-from ergodax.kernel import Info, Kernel, State, check_kernel
+from ergodax.kernel import Info, Kernel, State, check_kernel, named
 from ergodax.target.base import AbstractTarget
 
 
@@ -77,6 +77,7 @@ class DelayedAcceptance(Kernel):
         return self.target.potential(position) - self.surrogate.potential(position)
 
 
+@named
 def delayed_acceptance(
     target: AbstractTarget,
     surrogate: AbstractTarget,

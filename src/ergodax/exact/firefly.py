@@ -24,7 +24,7 @@ from ergodax.data.arrays import take
 from ergodax.exact.proposal import check_posterior, number
 from ergodax.gradient.base import Estimate
 from ergodax.integrator.hamiltonian import Energies, leapfrog, metropolis
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, named
 from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import Schedule, as_schedule
@@ -223,6 +223,7 @@ def energy_given(excess: Excess, bright: Int[Array, " places"], position: PyTree
     return lax.while_loop(lambda carry: carry[0] < count, one, begin)[1:]
 
 
+@named
 def firefly(
     posterior: Posterior,
     step_size: Any,

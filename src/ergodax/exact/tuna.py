@@ -19,7 +19,7 @@ from ergodax.exact.proposal import (
     random_walk,
     unknown,
 )
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, named
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import Schedule, as_schedule
 from ergodax.target.posterior import Posterior
@@ -185,6 +185,7 @@ def euclidean(position: PyTree, proposal: PyTree) -> Float[Array, ""]:
     return tree.norm(tree.subtract(tree.freeze(proposal), tree.freeze(position)))
 
 
+@named
 def tuna(
     posterior: Posterior,
     step_size: Any,

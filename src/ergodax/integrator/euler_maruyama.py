@@ -13,7 +13,7 @@ from ergodax.checks import choice, flag, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import Estimate, GradientEstimator, known_covariance
 from ergodax.integrator.stepper import Moved, Stepper
-from ergodax.kernel import State, kinetic_temperature
+from ergodax.kernel import State, kinetic_temperature, named
 from ergodax.recipe.compensation import Columns, compensated_noise
 from ergodax.recipe.metric import Linearised, with_potential
 from ergodax.recipe.operators import Operator
@@ -129,6 +129,7 @@ def check_scheme(scheme: str) -> bool:
     return scheme == "semi-implicit"
 
 
+@named
 def euler_maruyama(
     recipe: Recipe,
     gradient: GradientEstimator,

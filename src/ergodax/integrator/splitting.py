@@ -12,7 +12,7 @@ from ergodax import tree
 from ergodax.checks import flag
 from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.integrator import flows
-from ergodax.kernel import Info, Kernel, State, kinetic_temperature, report_step
+from ergodax.kernel import Info, Kernel, State, kinetic_temperature, named, report_step
 from ergodax.recipe.dynamics.momentum import check_thermal_mass, draw_momentum, thermostat_start
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import Schedule, as_schedule
@@ -165,6 +165,7 @@ def _named(letters: str) -> str:
     return ", ".join(f"{letter} ({flows.LETTERS[letter]})" for letter in letters)
 
 
+@named
 def splitting(
     scheme: str,
     gradient: GradientEstimator,

@@ -16,7 +16,7 @@ from ergodax.gradient.control_variate import CHUNK, LARGEST_HESSIAN
 from ergodax.gradient.covariance import sample_covariance_in_chunks
 from ergodax.gradient.expansion import expand
 from ergodax.integrator.stepper import Moved, PositionStepper
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.schedule import as_schedule
 from ergodax.target.mode import Mode
 from ergodax.target.posterior import Posterior
@@ -59,6 +59,7 @@ class ConstantSGD(PositionStepper):
         return Moved(position, {}, estimate, gradient, told)
 
 
+@named
 def constant_sgd(
     gradient: Any, mode: PyTree | Mode, *, step_size: Any = None, covariance: Any = "sandwich"
 ) -> ConstantSGD:

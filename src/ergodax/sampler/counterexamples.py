@@ -6,9 +6,11 @@ import numpy as np
 
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
+from ergodax.kernel import named
 from ergodax.recipe import dynamics
 
 
+@named
 def naive_sghmc(
     gradient: GradientEstimator,
     step_size: Any,
@@ -54,6 +56,7 @@ def naive_sghmc(
     )
 
 
+@named
 def naive_sgrhmc(
     gradient: GradientEstimator,
     step_size: Any,

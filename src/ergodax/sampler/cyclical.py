@@ -15,7 +15,7 @@ from ergodax import tree
 from ergodax.checks import flag, real_number, whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, named
 from ergodax.schedule import Constant, Cyclical, Schedule, as_schedule
 
 
@@ -77,6 +77,7 @@ class CyclicalKernel(Kernel):
         return dataclasses.replace(state, auxiliary=auxiliary)
 
 
+@named
 def cyclical(
     sampler: Callable[..., Kernel],
     gradient: GradientEstimator,

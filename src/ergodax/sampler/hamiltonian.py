@@ -21,7 +21,7 @@ from ergodax.integrator.hamiltonian import (
     leapfrog,
     nested_leapfrog,
 )
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.recipe.dynamics.riemannian import RiemannianEnergy, exact_metric
 from ergodax.recipe.operators import as_definite
 from ergodax.schedule import as_schedule
@@ -49,6 +49,7 @@ class HamiltonianMonteCarlo(HamiltonianKernel[ConstantMass]):
         return Proposal(y, estimate, rise, here.evaluations * steps)
 
 
+@named
 def hmc(
     gradient: FullGradient | AbstractTarget,
     step_size: Any,
@@ -136,6 +137,7 @@ class RiemannianHamiltonianMonteCarlo(HamiltonianKernel[RiemannianEnergy]):
         return Proposal(y, estimate, rise, here.evaluations * end.num_steps)
 
 
+@named
 def rmhmc(
     gradient: FullGradient | AbstractTarget,
     step_size: Any,
@@ -271,6 +273,7 @@ class SplitHamiltonianMonteCarlo(HamiltonianKernel[ConstantMass]):
         return Parts(slow, fast, tree.add(slow[1], fast[1]), cost)
 
 
+@named
 def split_hmc(
     slow: AbstractTarget | FullGradient,
     fast: AbstractTarget | FullGradient,

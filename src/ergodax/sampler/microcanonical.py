@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.stepper import Moved, Stepper
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.recipe.operators import LowRank, Operator, as_definite
 from ergodax.schedule import Schedule, as_schedule
 from ergodax.tree import Number
@@ -120,6 +120,7 @@ def _unit(x: PyTree) -> PyTree:
     return tree.scale(1.0 / tree.norm(x), x)
 
 
+@named
 def microcanonical(
     gradient: GradientEstimator,
     step_size: Any,

@@ -11,11 +11,12 @@ from ergodax.checks import choice
 from ergodax.gradient.base import GradientEstimator, known_covariance
 from ergodax.integrator.euler_maruyama import EulerMaruyama, euler_maruyama
 from ergodax.integrator.stepper import Moved, PositionStepper
-from ergodax.kernel import Kernel, State
+from ergodax.kernel import Kernel, State, named
 from ergodax.recipe import dynamics
 from ergodax.schedule import as_schedule
 
 
+@named
 def sgld(
     gradient: GradientEstimator,
     step_size: Any,
@@ -73,6 +74,7 @@ def sgld(
     )
 
 
+@named
 def sgrld(
     gradient: GradientEstimator,
     step_size: Any,
@@ -153,6 +155,7 @@ class ModifiedLangevin(PositionStepper):
         return Moved(position, {}, estimate, gradient)
 
 
+@named
 def msgld(
     gradient: GradientEstimator, step_size: Any, *, temperature: Any = 1.0, form: str = "linear"
 ) -> Kernel:

@@ -15,7 +15,7 @@ from ergodax.gradient.base import Estimate, GradientEstimator, check_estimator
 from ergodax.gradient.batches import BatchEstimator, Minibatch
 from ergodax.gradient.covariance import check_scores, sample_covariance
 from ergodax.integrator.stepper import Moved, Stepper
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.recipe.operators import Diagonal, Operator, Scalar, as_definite
 from ergodax.schedule import as_schedule
 
@@ -143,6 +143,7 @@ def num_data(gradient: GradientEstimator) -> int:
     return getattr(getattr(gradient, "target", None), "num_data", 1)
 
 
+@named
 def psgld(
     gradient: GradientEstimator,
     step_size: Any,
@@ -278,6 +279,7 @@ class FisherScoring(Stepper):
         return unravel(jax.scipy.linalg.cho_solve(factor, flat))
 
 
+@named
 def sgfs(
     gradient: Any,
     step_size: Any,

@@ -16,7 +16,7 @@ from ergodax.control_flow import when
 from ergodax.data.arrays import take
 from ergodax.data.batching import WithoutReplacement
 from ergodax.gradient.base import GradientEstimator
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, named
 from ergodax.sampler.cyclical import check_sampler
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
@@ -310,6 +310,7 @@ def _updated(
     return rate + jnp.where(outcome.active, change, 0.0)
 
 
+@named
 def replica_exchange(
     sampler: Callable[..., Kernel],
     gradient: GradientEstimator,

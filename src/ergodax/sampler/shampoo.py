@@ -14,7 +14,7 @@ from ergodax.checks import whole_number
 from ergodax.control_flow import when
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.stepper import Moved
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.sampler.preconditioned import (
     AdaptedLangevin,
     adaptation,
@@ -177,6 +177,7 @@ def _rotated(vectors: Array, roots: Array) -> Array:
     return (vectors * roots[None, :]) @ vectors.T
 
 
+@named
 def shampoo_sgld(
     gradient: GradientEstimator,
     step_size: Any,

@@ -9,7 +9,7 @@ from jaxtyping import Array, PRNGKeyArray
 from ergodax import tree
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.stepper import Moved, PositionStepper
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.random_numbers import log_gamma
 from ergodax.schedule import as_schedule
 
@@ -46,6 +46,7 @@ class CoxIngersollRoss(PositionStepper):
         return Moved(unravel(new), {}, estimate, gradient, {"feasible": feasible})
 
 
+@named
 def scir(
     gradient: GradientEstimator, step_size: Any, *, temperature: Any = 1.0
 ) -> CoxIngersollRoss:

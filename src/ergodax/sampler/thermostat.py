@@ -13,12 +13,13 @@ from ergodax.gradient.base import Estimate, GradientEstimator, known_covariance
 from ergodax.integrator import flows
 from ergodax.integrator.splitting import Splitting, Thermostat, splitting
 from ergodax.integrator.stepper import Moved, Stepper
-from ergodax.kernel import State, kinetic_temperature
+from ergodax.kernel import State, kinetic_temperature, named
 from ergodax.recipe.dynamics.momentum import draw_momentum, thermostat_start
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import Schedule, as_schedule
 
 
+@named
 def sgnht(
     gradient: GradientEstimator,
     step_size: Any,
@@ -160,6 +161,7 @@ class CovarianceControlled(Stepper):
         )
 
 
+@named
 def ccadl(
     gradient: GradientEstimator,
     step_size: Any,

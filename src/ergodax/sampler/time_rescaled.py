@@ -13,7 +13,7 @@ from ergodax.checks import instance, real_number
 from ergodax.gradient.base import GradientEstimator
 from ergodax.integrator.splitting import Splitting
 from ergodax.integrator.stepper import Stepper
-from ergodax.kernel import Info, Kernel, State
+from ergodax.kernel import Info, Kernel, State, named
 from ergodax.sampler.overdamped import sgld
 from ergodax.sampler.underdamped import langevin
 from ergodax.schedule import Constant
@@ -69,6 +69,7 @@ class TimeRescaled(Kernel):
         return least * (grown + most) / (grown + least)
 
 
+@named
 def time_rescaled(
     kernel: Any,
     *,
@@ -137,6 +138,7 @@ def time_rescaled(
     return TimeRescaled(kernel, rate, least, most, power, scale)
 
 
+@named
 def sa_sgld(
     gradient: GradientEstimator,
     step_size: Any,
@@ -181,6 +183,7 @@ def sa_sgld(
     return time_rescaled(sgld(gradient, step_size, temperature=temperature), **clock)
 
 
+@named
 def samadams(
     gradient: GradientEstimator,
     step_size: Any,

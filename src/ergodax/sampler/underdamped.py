@@ -16,13 +16,14 @@ from ergodax.integrator import flows
 from ergodax.integrator.euler_maruyama import EulerMaruyama, check_scheme, euler_maruyama
 from ergodax.integrator.splitting import Splitting, splitting
 from ergodax.integrator.stepper import Moved, Stepper
-from ergodax.kernel import State, kinetic_temperature
+from ergodax.kernel import State, kinetic_temperature, named
 from ergodax.recipe import dynamics
 from ergodax.recipe.dynamics.momentum import draw_momentum
 from ergodax.recipe.operators import Operator, as_definite
 from ergodax.schedule import Schedule, as_schedule
 
 
+@named
 def langevin(
     gradient: GradientEstimator,
     step_size: Any,
@@ -77,6 +78,7 @@ def langevin(
     return splitting(scheme, gradient, step_size, friction, mass=mass, temperature=temperature)
 
 
+@named
 def sms_ubu(
     gradient: GradientEstimator,
     step_size: Any,
@@ -145,6 +147,7 @@ def sms_ubu(
     return splitting("UBU", swept, step_size, friction, mass=mass, temperature=temperature)
 
 
+@named
 def sghmc(
     gradient: GradientEstimator,
     step_size: Any,
@@ -212,6 +215,7 @@ def sghmc(
     )
 
 
+@named
 def sgrhmc(
     gradient: GradientEstimator,
     step_size: Any,
@@ -318,6 +322,7 @@ class NoisyGradientIntegrator(Stepper):
         )
 
 
+@named
 def nogin(
     gradient: GradientEstimator,
     step_size: Any,

@@ -11,7 +11,7 @@ from ergodax import tree
 from ergodax.checks import flag, real_number
 from ergodax.gradient.base import GradientEstimator, known_covariance
 from ergodax.integrator.stepper import Moved, PositionStepper
-from ergodax.kernel import State
+from ergodax.kernel import State, named
 from ergodax.recipe.operators import Diagonal, Operator, Scalar
 from ergodax.schedule import as_schedule
 
@@ -67,6 +67,7 @@ def _deconvolved(odds: Array, variance: Array) -> Array:
     return jnp.where(left > 0.0, odds * jnp.sqrt(2.0 / safe), jnp.sign(odds) * jnp.inf)
 
 
+@named
 def barker(
     gradient: GradientEstimator,
     step_size: Any,
@@ -146,6 +147,7 @@ class LatticeWalk(PositionStepper):
         return Moved(position, {}, estimate, gradient)
 
 
+@named
 def lattice_random_walk(
     gradient: GradientEstimator, step_size: Any, *, temperature: Any = 1.0
 ) -> LatticeWalk:
