@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,10 +12,11 @@ import numpy as np
 
 import ergodax as ex
 from benchmarks.local import formulas
+from benchmarks.local.gibbs import by_gibbs
 
 REFERENCE_CHAINS, REFERENCE_DRAWS, REFERENCE_BURN_IN = 8, 5000, 500
 PILOT = 200, 400, 2  # draws after a burn-in, of chains whose acceptance chooses the step
-MANY, LARGE = 1_000, 10_000  # parameters, from which chains are slow, and would take too long
+MANY = 1_000  # parameters, from which long trajectories are slow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,17 +125,14 @@ def linear_network(widths: Sequence[int], rank: int, n: int, localization: float
 def population(widths: Sequence[int], rank: int, n: float, localization: float = 1.0) -> Case:
     """The same as n grows: L = |W - W*|^2 / 2, without rows.
 
-    The reference is likewise by `ex.hmc`, and of large networks lambda - (m - 1) / log t.
+    The reference is likewise by `ex.hmc`, and of large networks by exact draws of their layers.
     """
     w, t = _truth(widths, rank, 0), n / math.log(n)
     whole = _product(w)
     loss = lambda v: 0.5 * jnp.sum((_product(v) - whole) ** 2)  # noqa: E731
-    exact, multiplicity = formulas.deep_linear(widths, rank)
-    limit = float(exact)
-    reference = lambda: by_hmc(loss, w, t, localization)  # noqa: E731
-    if sum(layer.size for layer in w) >= LARGE:
-        reference = _exactly(limit - (multiplicity - 1) / math.log(t))
-    return _of_one_row(loss, w, n, localization, reference, limit)
+    limit = float(formulas.deep_linear(widths, rank)[0])
+    by = by_gibbs if sum(layer.size for layer in w) > MANY else partial(by_hmc, loss)
+    return _of_one_row(loss, w, n, localization, lambda: by(w, t, localization), limit)
 
 
 def by_hmc(excess: Any, w: Any, t: float, localization: float) -> tuple[float, float]:
@@ -143,7 +142,6 @@ def by_hmc(excess: Any, w: Any, t: float, localization: float) -> tuple[float, f
         return sum(jnp.sum((a - b) ** 2) for a, b in zip(v, w, strict=True))
 
     target = ex.Target(lambda v: t * excess(v) + 0.5 * localization * distance(v))
-    many = sum(layer.size for layer in w) > MANY
 
     def drawn(step: float, draws: int, burn_in: int, chains: int) -> Any:
         """Steps vary, so that no trajectory is periodic."""
@@ -158,9 +156,7 @@ def by_hmc(excess: Any, w: Any, t: float, localization: float) -> tuple[float, f
     while acceptance < 0.6:  # places that are stiffer than w* are reached after a while
         acceptance = float(drawn(step, *PILOT).info.acceptance.mean())
         if acceptance >= 0.6:
-            burn_in = REFERENCE_DRAWS if many else REFERENCE_BURN_IN
-            chains = REFERENCE_CHAINS // 4 if many else REFERENCE_CHAINS
-            samples = drawn(step, REFERENCE_DRAWS, burn_in, chains)
+            samples = drawn(step, REFERENCE_DRAWS, REFERENCE_BURN_IN, REFERENCE_CHAINS)
             acceptance = float(samples.info.acceptance.mean())
         step *= 0.5
     assert samples is not None
