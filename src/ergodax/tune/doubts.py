@@ -219,7 +219,7 @@ def improper_direction(
             rises = np.diff(values) / np.diff(np.log(lengths))
         plateau = _potential(target, init, origin) + PLATEAU
         if abs(rises[0]) < ONE and not (rises >= ONE).any() and values[0] < plateau:
-            names = _names(init)
+            names = names_of(init)
             size = np.abs(ray)
             order = [k for k in np.argsort(-size)[:NAMED] if size[k] > LARGE * size.max()]
             return ", ".join(names[k] for k in sorted(order))
@@ -250,7 +250,7 @@ def _potential(target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d
     return float(potential_and_gradient(target, tree.freeze(unflattened(like, flat)))[0])
 
 
-def _names(position: PyTree) -> list[str]:
+def names_of(position: PyTree) -> list[str]:
     """Of the components of the raveled position, as in the table of errors."""
     leaves = jax.tree_util.tree_leaves_with_path(tree.freeze(position))
     return [

@@ -40,6 +40,7 @@ from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
 from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
+from ergodax.tune.tails import endless_tail
 from ergodax.tune.whitening import as_sampled
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -150,7 +151,26 @@ def infer(
         stack.callback(kept.close)
         deadline = Deadline(deadline.instant - kept.spent)
         settings = _Settings(accuracy, num_chains, deadline, progress, kept, decided)
-        return _answer(target, init, key, settings, max_seconds)
+        return _with_cause(_answer(target, init, key, settings, max_seconds), target, init)
+
+
+def _with_cause(result: Inference, target: AbstractTarget, init: PyTree) -> Inference:
+    """The same; where a component has no end that chains come to, that is the first fault."""
+    narrow = any(decision.what == "shorter step" for decision in result.account.decisions)
+    if result.converged and not narrow:
+        return result
+    draws = as_sampled(target, result.samples.position)
+    with double_precision():
+        double = _in_double(target, init)
+        tail = "" if double is None else endless_tail(target, tree.freeze(double), draws)
+    if not tail:
+        return result
+    result.account.faults.insert(
+        0,
+        f"the density does not fall off as {tail}, whatever the others do: the posterior is "
+        "improper, or nearly, and has no mean. Give it a prior that falls off there",
+    )
+    return dataclasses.replace(result, converged=False)
 
 
 def _distinct(target: AbstractTarget) -> tuple[AbstractTarget, tuple[tuple[str, str, str], ...]]:

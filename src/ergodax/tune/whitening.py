@@ -137,7 +137,8 @@ class Coordinates(eqx.Module):
         """L^T of a gradient on the raveled position: that on u, likewise."""
         basis = np.asarray(self.basis, np.float64)
         if basis.ndim == 2:
-            return basis.T @ gradient
+            with np.errstate(invalid="ignore"):  # NaN beside an edge
+                return basis.T @ gradient
         inner = basis * gradient
         return inner if self.low_rank is None else self.low_rank.transposed(inner)
 

@@ -1,0 +1,118 @@
+"""Whether a component's marginal density falls off beyond the draws, where they can't tell."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from ergodax import tree
+from ergodax.stats.estimators import r_hat
+from ergodax.target.base import AbstractTarget
+from ergodax.tune.doubts import ONE, names_of
+from ergodax.tune.start import potential_and_gradient, seconds_of_gradient
+from ergodax.tune.whitening import flattened, unflattened
+
+FAR = 1.0, 4.0  # sds of the draws, beyond the farthest of them
+WORST = 2  # components that are looked at
+ASIDE = 1e-3  # sds of the draws: of differences of the gradient
+SECONDS = 2.0  # at most, by what a gradient takes
+ITERATIONS = 10  # of a search; one is enough where the others are normal
+
+
+def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
+    """The component whose marginal density does not fall off, and where; "" where none is seen.
+
+    Where a conditional law narrows, as that of effects does towards a variance of 0, the density
+    itself tells nothing: it may rise without bound though the posterior is proper, and the other
+    way round. So the others are integrated out by Laplace's method, which is exact where they are
+    normal: m(t) = U + log det H / 2 at their mode, with H the Hessian in them. An integral needs
+    that m rises by more than log distance.
+
+    Args:
+        target: of unconstrained numbers, with data or without.
+        like: a position, in double precision: log det H is lost in rounding otherwise.
+        draws: positions with leading axes chains and draws.
+    """
+    rows = np.concatenate(
+        [np.reshape(x, (*np.shape(x)[:2], -1)) for x in jax.tree.leaves(draws)], axis=-1
+    ).astype(np.float64)
+    d = rows.shape[-1]
+    if d < 2 or not np.isfinite(rows).all():
+        return ""
+    gradients = 2 * d * ITERATIONS * 2 * len(FAR) * WORST
+    if gradients * seconds_of_gradient(target, like) > SECONDS:
+        return ""
+    apart = np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0)
+    laplace = _Laplace(target, like, rows.reshape(-1, d).std(axis=0))
+    for k in np.argsort(-apart)[:WORST]:
+        for sign in (-1.0, 1.0):
+            told = _flat_beyond(laplace, rows.reshape(-1, d), int(k), sign)
+            if told:
+                way = "grows" if sign > 0.0 else "decreases"
+                return f"{names_of(like)[k]} {way} {told}"
+    return ""
+
+
+def _flat_beyond(laplace: "_Laplace", rows: np.ndarray, k: int, sign: float) -> str:
+    """From where to where it does not fall, on one side of a component; "" where it does."""
+    x = rows[np.argmax(sign * rows[:, k])]
+    sd, middle, edge = rows[:, k].std(), np.median(rows[:, k]), x[k]
+    places = [edge + sign * length * sd for length in FAR]
+    values = []
+    for place in places:
+        x, value = laplace.at(x, k, place)
+        values.append(value)
+    if not np.isfinite(values).all():
+        return ""
+    rise = (values[1] - values[0]) / np.log((places[1] - middle) / (places[0] - middle))
+    return f"from {places[0]:.3g} to {places[1]:.3g}" if rise < ONE else ""
+
+
+class _Laplace:
+    """The negative log of a component's marginal density, but for a constant."""
+
+    def __init__(self, target: AbstractTarget, like: PyTree, sds: Float[np.ndarray, " d"]) -> None:
+        self.target, self.like = target, like
+        self.steps = ASIDE * np.where(sds > 0.0, sds, 1.0)
+
+    def at(
+        self, x: Float[np.ndarray, " d"], k: int, place: float
+    ) -> tuple[Float[np.ndarray, " d"], float]:
+        """The mode of the others where x[k] = place, from x on, and m there; NaN without one."""
+        from scipy.optimize import minimize
+
+        others = np.delete(np.arange(x.size), k)
+
+        def whole(part: np.ndarray) -> np.ndarray:
+            moved = x.copy()
+            moved[k], moved[others] = place, part
+            return moved
+
+        def function(part: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self._value_and_gradient(whole(part))
+            return value, gradient[others]
+
+        def hessian(part: np.ndarray) -> np.ndarray:
+            columns = []
+            for number, which in enumerate(others):
+                ahead, behind = (part.copy() for _ in range(2))
+                ahead[number] += self.steps[which]
+                behind[number] -= self.steps[which]
+                moved = function(ahead)[1] - function(behind)[1]
+                columns.append(moved / (2.0 * self.steps[which]))
+            return 0.5 * (np.array(columns) + np.array(columns).T)
+
+        with np.errstate(all="ignore"):
+            options: dict[str, Any] = {"maxiter": ITERATIONS}
+            found = minimize(
+                function, x[others], jac=True, hess=hessian, method="trust-exact", options=options
+            )
+            sign, log_det = np.linalg.slogdet(hessian(found.x))
+        value = float(found.fun) + 0.5 * log_det if sign > 0 else np.nan
+        return whole(found.x), value
+
+    def _value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        position = tree.freeze(unflattened(self.like, flat))
+        value, gradient = potential_and_gradient(self.target, position)
+        return float(value), np.asarray(flattened(gradient), np.float64)

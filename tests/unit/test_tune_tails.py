@@ -1,0 +1,84 @@
+"""A marginal density that does not fall off is named; proper ones, however slow, are not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import ergodax as ex
+from ergodax.tune import tails
+from ergodax.tune.background import double_precision
+from ergodax.tune.tails import endless_tail
+
+GROUPS = 3
+LIKE = {"log_tau": np.zeros(()), "mu": np.zeros(()), "theta": np.zeros(GROUPS)}
+LOG_PRIORS = {
+    "half-Cauchy": lambda t: t - jnp.log1p(jnp.exp(2.0 * t)),
+    "tau^-0.7": lambda t: 0.3 * t - jnp.exp(t),
+    "wide normal": lambda t: -0.5 * (t / 5.0) ** 2,
+}
+
+
+def groups(log_prior) -> ex.Target:
+    """Effects of groups, centred: their density has no bound as tau goes to 0."""
+    y = np.random.default_rng(7).standard_normal(GROUPS)
+
+    def potential(p):
+        log = norm.logpdf(p["theta"], p["mu"], jnp.exp(p["log_tau"])).sum()
+        return -(log + norm.logpdf(y, p["theta"], 1.0).sum() + log_prior(p["log_tau"]))
+
+    return ex.Target(potential)
+
+
+def draws(shift: float) -> dict[str, np.ndarray]:
+    """Of four chains that have not come together in log tau."""
+    rng = np.random.default_rng(0)
+    log_tau = rng.normal(shift, 1.4, (4, 300)) + np.array([0.0, 0.5, 1.0, -0.5])[:, None]
+    mu = rng.normal(0.0, 0.3, (4, 300))
+    noise = np.exp(log_tau)[..., None] * rng.standard_normal((4, 300, GROUPS))
+    return {"log_tau": log_tau, "mu": mu, "theta": mu[..., None] + noise}
+
+
+def told(target: ex.Target, like=LIKE, of=None) -> str:
+    of = draws(-2.5) if of is None else of
+    with double_precision():
+        return endless_tail(target, jax.tree.map(jnp.asarray, like), of)
+
+
+def test_a_flat_prior_on_a_log_scale_is_named_with_its_end():
+    assert told(groups(lambda t: 0.0 * t)).startswith("log_tau decreases from -")
+
+
+def test_a_density_that_grows_is_named():
+    assert told(groups(lambda t: -0.5 * t)).startswith("log_tau decreases from -")
+
+
+@pytest.mark.parametrize("name", LOG_PRIORS)
+def test_proper_priors_are_not_named(name):
+    assert told(groups(LOG_PRIORS[name])) == ""
+
+
+def test_the_other_end_is_looked_at_too():
+    flat_above = ex.Target(lambda p: 0.5 * p[1] ** 2 + jax.nn.softplus(-3.0 * p[0]))
+    rng = np.random.default_rng(1)
+    apart = rng.standard_normal((4, 300, 2)) + np.array([0.0, 1.0, 2.0, 3.0])[:, None, None]
+    assert told(flat_above, np.zeros(2), apart).startswith("position[0] grows from ")
+    cauchy = ex.Target(lambda p: 0.5 * p[1] ** 2 + jnp.log1p(p[0] ** 2))
+    assert told(cauchy, np.zeros(2), apart) == ""
+
+
+def test_nothing_is_told_where_it_would_take_long_or_there_is_one_component(monkeypatch):
+    line = ex.Target(lambda p: 0.0 * p[0])
+    assert told(line, np.zeros(1), np.zeros((4, 50, 1))) == ""
+    monkeypatch.setattr(tails, "SECONDS", 0.0)
+    assert told(groups(lambda t: 0.0 * t)) == ""
+
+
+def test_what_is_not_finite_is_not_called_flat():
+    def potential(p):
+        inside = (p[0] >= 0.0) & (p[0] <= 9.0)
+        return jnp.where(inside, 0.5 * p[1] ** 2, jnp.inf)
+
+    apart = np.random.default_rng(1).uniform(0.0, 9.0, (4, 100, 2))
+    assert told(ex.Target(potential), np.zeros(2), apart) == ""
