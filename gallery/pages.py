@@ -73,9 +73,25 @@ FIGURES = (
         "Plain batches, control variates, SVRG and SAGA along a chain, and the law of each.",
     ),
     Figure(
+        "nogin",
+        "A step that knows its noise",
+        "SGLD, SGHMC and NOGIN with a noisy gradient: which variance is right, by step size.",
+    ),
+    Figure(
         "funnel",
         "Into the neck of the funnel",
         "Neal's funnel with and without a metric: how often chains reach the neck.",
+    ),
+    Figure(
+        "replica_exchange",
+        "Over a barrier by exchange",
+        "Two modes far apart: chains that never find the other one, and replicas that do.",
+    ),
+    Figure(
+        "verify",
+        "Refuted, then corrected",
+        "A diffusion that varies without its correction: the law that it has, and what the "
+        "verifier says.",
     ),
     Figure(
         "nuts",
