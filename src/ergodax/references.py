@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import equinox as eqx
-
 SECTION = re.compile(r"^Reference:[ \t]*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
 
 
@@ -36,7 +34,8 @@ def cite(*things: Any) -> References:
     cited as well, where its docstring has one.
 
     Args:
-        things: kernels, estimators, or functions and classes such as ex.sgld.
+        things: kernels, estimators, what `ex.infer` returned, or functions and classes such as
+            ex.sgld.
 
     Returns:
         The name of each part that has a reference, with it; printed, a line for each.
@@ -75,7 +74,7 @@ def _parts(thing: Any) -> Iterator[Any]:
             yield from _parts(each)
     elif isinstance(thing, dict):
         yield from _parts(list(thing.values()))
-    elif isinstance(thing, eqx.Module):
+    elif dataclasses.is_dataclass(thing):
         yield from filter(None, map(pydoc.locate, getattr(thing, "origin", ())))
         yield from type(thing).__mro__
         for field in dataclasses.fields(thing):

@@ -7,6 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 import ergodax as ex
+from ergodax.tune.decisions import Tuned
+from ergodax.tune.nuts import Nuts
+from ergodax.tune.whitening import Coordinates
 from tests.conformance.positions import minibatch
 from tests.conformance.registry import KERNELS
 
@@ -60,6 +63,13 @@ def test_a_kernel_of_the_users_is_cited_from_its_docstring():
     found = ex.cite(Halving(minibatch()))
     assert found == (("Halving", "Nobody, On halves, 2026, second edition."),)
     assert repr(found) == "Halving: Nobody, On halves, 2026, second edition."
+
+
+def test_what_infer_returns_is_cited_by_its_kernel():
+    nuts = Nuts(ex.targets.gaussian(jnp.zeros(1), 1.0), jnp.float32(1.0))
+    coordinates = Coordinates(jnp.zeros(1), jnp.ones(1))
+    tuned = Tuned(nuts, coordinates, jnp.zeros((4, 1)), None, 1, 0)
+    assert used(tuned) == ["Nuts"] and "Hoffman and Gelman" in repr(ex.cite(tuned))
 
 
 def test_where_there_is_no_reference_that_is_said():

@@ -67,6 +67,10 @@ class Nuts(Kernel):
     """NUTS with unit mass, for coordinates whose scale is 1; up to 2^max_doublings leapfrogs.
 
     Where several modes are known, a step is a trajectory and a jump.
+
+    Reference:
+        Hoffman and Gelman, The No-U-Turn sampler, 2014; Cabezas et al., BlackJAX: composable
+        Bayesian inference in JAX, 2024.
     """
 
     target: AbstractTarget
