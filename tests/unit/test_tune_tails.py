@@ -68,11 +68,20 @@ def test_the_other_end_is_looked_at_too():
     assert told(cauchy, np.zeros(2), apart) == ""
 
 
-def test_nothing_is_told_where_it_would_take_long_or_there_is_one_component(monkeypatch):
+def test_one_component_has_no_others_to_integrate_out():
     line = ex.Target(lambda p: 0.0 * p[0])
-    assert told(line, np.zeros(1), np.zeros((4, 50, 1))) == ""
-    monkeypatch.setattr(tails, "SECONDS", 0.0)
-    assert told(groups(lambda t: 0.0 * t)) == ""
+    assert told(line, np.zeros(1), np.random.default_rng(1).standard_normal((4, 50, 1))) == ""
+
+
+def test_a_look_that_would_take_long_is_not_taken(monkeypatch):
+    target = ex.targets.gaussian(np.zeros(2), 1.0)
+    monkeypatch.setattr(tails, "seconds_of_gradient", lambda target, like: 1e-4)
+    for timed in (True, False):
+        assert tails.is_quick(target, np.zeros(2), timed=timed)
+        assert not tails.is_quick(target, np.zeros(1_000), timed=timed)
+    monkeypatch.setattr(tails, "seconds_of_gradient", lambda target, like: 1.0)
+    assert tails.is_quick(target, np.zeros(2), timed=False)
+    assert not tails.is_quick(target, np.zeros(2), timed=True)
 
 
 def test_what_is_not_finite_is_not_called_flat():
@@ -82,3 +91,15 @@ def test_what_is_not_finite_is_not_called_flat():
 
     apart = np.random.default_rng(1).uniform(0.0, 9.0, (4, 100, 2))
     assert told(ex.Target(potential), np.zeros(2), apart) == ""
+
+
+def test_derivatives_that_are_not_finite_and_few_draws_raise_nothing():
+    def potential(p):
+        return jnp.where(p[0] > 9.5, jnp.nan, 0.0) + 0.5 * p[1] ** 2 + jnp.sqrt(10.0 - p[0])
+
+    apart = np.random.default_rng(1).uniform(0.0, 9.0, (4, 100, 2))
+    assert told(ex.Target(potential), np.zeros(2), apart) == ""
+    few = {name: x[:, :3] for name, x in draws(0.0).items()}
+    still = {name: 0.0 * x for name, x in draws(0.0).items()}
+    for of in (few, still):
+        assert told(groups(lambda t: 0.0 * t), of=of) == ""

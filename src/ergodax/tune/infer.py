@@ -40,7 +40,7 @@ from ergodax.tune.pilot import tune
 from ergodax.tune.rounds import sample_rounds
 from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
-from ergodax.tune.tails import endless_tail
+from ergodax.tune.tails import endless_tail, is_quick
 from ergodax.tune.whitening import as_sampled
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -151,13 +151,16 @@ def infer(
         stack.callback(kept.close)
         deadline = Deadline(deadline.instant - kept.spent)
         settings = _Settings(accuracy, num_chains, deadline, progress, kept, decided)
-        return _with_cause(_answer(target, init, key, settings, max_seconds), target, init)
+        result = _answer(target, init, key, settings, max_seconds)
+        return _with_cause(result, target, init, timed=checkpoint is None)
 
 
-def _with_cause(result: Inference, target: AbstractTarget, init: PyTree) -> Inference:
+def _with_cause(
+    result: Inference, target: AbstractTarget, init: PyTree, *, timed: bool
+) -> Inference:
     """The same; where a component has no end that chains come to, that is the first fault."""
     narrow = any(decision.what == "shorter step" for decision in result.account.decisions)
-    if result.converged and not narrow:
+    if (result.converged and not narrow) or not is_quick(target, init, timed=timed):
         return result
     draws = as_sampled(target, result.samples.position)
     with double_precision():

@@ -1,6 +1,6 @@
 """Whether a component's marginal density falls off beyond the draws, where they can't tell."""
 
-from typing import Any
+import functools
 
 import jax
 import numpy as np
@@ -15,9 +15,21 @@ from ergodax.tune.whitening import flattened, unflattened
 
 FAR = 1.0, 4.0  # sds of the draws, beyond the farthest of them
 WORST = 2  # components that are looked at
+FEW = 16  # components
+FEWEST = 8  # draws of a chain that tell anything
 ASIDE = 1e-3  # sds of the draws: of differences of the gradient
 SECONDS = 2.0  # at most, by what a gradient takes
 ITERATIONS = 10  # of a search; one is enough where the others are normal
+
+
+def is_quick(target: AbstractTarget, like: PyTree, *, timed: bool) -> bool:
+    """Whether the look takes a moment, by what a gradient takes in the precision of `like`.
+
+    Where the answer has to be the same in a second run it goes by the number of components alone.
+    """
+    d = tree.size(like)
+    gradients = 2 * d * ITERATIONS * 2 * len(FAR) * WORST
+    return gradients * seconds_of_gradient(target, like) < SECONDS if timed else d <= FEW
 
 
 def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
@@ -38,10 +50,7 @@ def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
         [np.reshape(x, (*np.shape(x)[:2], -1)) for x in jax.tree.leaves(draws)], axis=-1
     ).astype(np.float64)
     d = rows.shape[-1]
-    if d < 2 or not np.isfinite(rows).all():
-        return ""
-    gradients = 2 * d * ITERATIONS * 2 * len(FAR) * WORST
-    if gradients * seconds_of_gradient(target, like) > SECONDS:
+    if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all():
         return ""
     apart = np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0)
     laplace = _Laplace(target, like, rows.reshape(-1, d).std(axis=0))
@@ -58,6 +67,8 @@ def _flat_beyond(laplace: "_Laplace", rows: np.ndarray, k: int, sign: float) -> 
     """From where to where it does not fall, on one side of a component; "" where it does."""
     x = rows[np.argmax(sign * rows[:, k])]
     sd, middle, edge = rows[:, k].std(), np.median(rows[:, k]), x[k]
+    if not sd > 0.0:
+        return ""
     places = [edge + sign * length * sd for length in FAR]
     values = []
     for place in places:
@@ -103,14 +114,16 @@ class _Laplace:
                 columns.append(moved / (2.0 * self.steps[which]))
             return 0.5 * (np.array(columns) + np.array(columns).T)
 
-        with np.errstate(all="ignore"):
-            options: dict[str, Any] = {"maxiter": ITERATIONS}
-            found = minimize(
-                function, x[others], jac=True, hess=hessian, method="trust-exact", options=options
-            )
-            sign, log_det = np.linalg.slogdet(hessian(found.x))
-        value = float(found.fun) + 0.5 * log_det if sign > 0 else np.nan
-        return whole(found.x), value
+        search = functools.partial(
+            minimize, jac=True, hess=hessian, method="trust-exact", options={"maxiter": ITERATIONS}
+        )
+        try:
+            with np.errstate(all="ignore"):
+                found = search(function, x[others])
+                sign, log_det = np.linalg.slogdet(hessian(found.x))
+        except (ValueError, np.linalg.LinAlgError):  # SciPy's, where a derivative is not finite
+            return x, np.nan
+        return whole(found.x), float(found.fun) + 0.5 * log_det if sign > 0 else np.nan
 
     def _value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         position = tree.freeze(unflattened(self.like, flat))
