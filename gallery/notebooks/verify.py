@@ -43,7 +43,7 @@ def _controls(controls):
     share = controls.scale(r"share $c$ of $\Gamma$", 0.0, 0.0, 2.0, 0.25)
     strength = controls.slider("strength $a$ of the metric", 2.0, [0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
     again = controls.again()
-    controls.row(share, strength, again)
+    controls.row(strength, share, again)
     return again, share, strength
 
 
