@@ -147,7 +147,9 @@ SETS = {
 }
 
 
-def fetch(*names: str, output: Annotated[Path, Parameter(name=("--output", "--out"))] = FOLDER):
+def fetch(
+    *names: str, output: Annotated[Path, Parameter(name=("--output", "--out"))] = FOLDER
+) -> None:
     """Get data sets from their public homes, with their checksums; without a name, list them.
 
     Example: python -m experiments data boston mnist

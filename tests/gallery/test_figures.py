@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gallery.figures import brownian, fokker_planck, langevin, recipe, sgld, tables
+from gallery.figures import (
+    brownian,
+    fokker_planck,
+    langevin,
+    nogin,
+    recipe,
+    replica_exchange,
+    sgld,
+    tables,
+    verify,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -172,6 +182,9 @@ FIGURES = {
     "langevin": lambda x: langevin.run("mixture", 0.02 * x, x, 0),
     "sgld": lambda x: sgld.run(0.1 * x, 8, 0.2 * x, 0),
     "recipe": lambda x: recipe.run("Riemannian", x, x, 0.005 * x, 0),
+    "nogin": lambda x: nogin.run(4.0 * x, 0.3 * x, 0),
+    "replica_exchange": lambda x: replica_exchange.run(2.0 * x, 9.0 * x, 0),
+    "verify": lambda x: verify.run(0.5 * x, x, 0),
 }
 
 

@@ -61,21 +61,6 @@ def test_the_equation_has_the_law_of_its_share_of_gamma(share):
     assert (np.abs(residual).max() < 1e-6) == (share == 1.0)
 
 
-RUNS = {
-    "nogin": lambda x: nogin.run(4.0 * x, 0.3 * x, 0),
-    "replica_exchange": lambda x: replica_exchange.run(2.0 * x, 9.0 * x, 0),
-    "verify": lambda x: verify.run(0.5 * x, x, 0),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_a_slider_compiles_nothing_anew(name, programs):
-    RUNS[name](1.0)
-    first = len(programs)
-    RUNS[name](2.0)
-    assert len(programs) == first
-
-
 def test_the_right_law_is_that_of_the_wells():
     found = verify.Verified(verify.Equation(jnp.float32(1.0), jnp.float32(3.0)), np.zeros((1, 1)))
     assert found.square[0] == pytest.approx(float(verify.WELLS.covariance[0, 0]), abs=1e-3)

@@ -68,6 +68,13 @@ def test_the_other_end_is_looked_at_too():
     assert told(cauchy, np.zeros(2), apart) == ""
 
 
+def test_a_component_is_found_behind_others_in_which_chains_differ_more():
+    flat = ex.Target(lambda p: 0.5 * jnp.sum(p[:2] ** 2) + 0.0 * p[2])
+    apart = np.random.default_rng(1).standard_normal((4, 50, 3))
+    apart += np.arange(4.0)[:, None, None] * np.array([3.0, 2.0, 1.0])
+    assert told(flat, np.zeros(3), apart).startswith("position[2] ")
+
+
 def test_one_component_has_no_others_to_integrate_out():
     line = ex.Target(lambda p: 0.0 * p[0])
     assert told(line, np.zeros(1), np.random.default_rng(1).standard_normal((4, 50, 1))) == ""

@@ -10,13 +10,13 @@ from ergodax import tree
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.doubts import ONE, names_of
+from ergodax.tune.rounds import FEWEST
 from ergodax.tune.start import potential_and_gradient, seconds_of_gradient
 from ergodax.tune.whitening import flattened, unflattened
 
 FAR = 1.0, 4.0  # sds of the draws, beyond the farthest of them
-WORST = 2  # components that are looked at
+WORST = 4  # components that are looked at, those in which the chains differ most
 FEW = 16  # components
-FEWEST = 8  # draws of a chain that tell anything
 ASIDE = 1e-3  # sds of the draws: of differences of the gradient
 SECONDS = 2.0  # at most, by what a gradient takes
 ITERATIONS = 10  # of a search; one is enough where the others are normal
@@ -63,7 +63,9 @@ def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
     return ""
 
 
-def _flat_beyond(laplace: "_Laplace", rows: np.ndarray, k: int, sign: float) -> str:
+def _flat_beyond(
+    laplace: "_Laplace", rows: Float[np.ndarray, "draws d"], k: int, sign: float
+) -> str:
     """From where to where it does not fall, on one side of a component; "" where it does."""
     x = rows[np.argmax(sign * rows[:, k])]
     sd, middle, edge = rows[:, k].std(), np.median(rows[:, k]), x[k]
