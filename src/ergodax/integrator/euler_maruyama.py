@@ -186,9 +186,9 @@ def euler_maruyama(
         raise TypeError(f"recipe must be an ex.Recipe, not {recipe!r}.")
     if resample_every is not None:
         resample_every = whole_number("resample_every", resample_every, hint="None is for never.")
-    flags = {"compensate": compensate, "clip": clip, "semi_implicit": semi_implicit}
-    for name, value in flags.items():
-        flag(name, value)
+    flag("compensate", compensate)
+    flag("clip", clip)
+    flag("semi_implicit", semi_implicit)
     if clip and not compensate:
         raise ValueError(
             "clip=True says what to do where compensation asks for a negative variance, and there "
@@ -199,6 +199,8 @@ def euler_maruyama(
         as_schedule(step_size, "step_size"),
         as_schedule(temperature, "temperature", allow_zero=True),
         recipe,
-        **flags,
+        compensate=compensate,
+        clip=clip,
+        semi_implicit=semi_implicit,
         resample_every=resample_every,
     )
