@@ -78,6 +78,9 @@ def one(name: str, given: Any, seed: int) -> dict[str, tuple[float, float, float
         variance = made.variance * y.std() ** 2
         mean = y.mean() + y.std() * made.mean
         found[method] = (*scores(mean, variance, y_test), np.nan)
+    for method, (rmse, nll, seconds) in found.items():
+        took = "" if np.isnan(seconds) else f", {seconds:.0f} s"
+        print(f"{name} {seed}, {method}: RMSE {rmse:.4f}, NLL {nll:.4f}{took}", flush=True)
     return found
 
 
@@ -93,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="+", help="airfoil, bike, or names of UCI tables")
     parser.add_argument("--data", type=Path, help="folder of airfoil.csv and hour.csv")
     parser.add_argument("--uci", type=Path, help="folder of the UCI tables, .npz")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="num_steps; the estimator's own by default")
     parser.add_argument("--seconds", type=float, default=1200.0, help="max_seconds of a fit")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
@@ -109,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ],
     )
     for name in given.names:
-        found = [one(name, given, seed) for seed in range(given.seeds)]
+        seeds = range(given.first_seed, given.first_seed + given.seeds)
+        found = [one(name, given, seed) for seed in seeds]
         for method in found[0]:
             rows = np.array([each[method] for each in found])
             mean, sd = rows.mean(axis=0), rows.std(axis=0)

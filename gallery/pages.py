@@ -88,10 +88,22 @@ FIGURES = (
         "Two modes far apart: chains that never find the other one, and replicas that do.",
     ),
     Figure(
+        "groups",
+        "What groups take from each other",
+        "Groups of few and of many rows: effects drawn to the common mean, and how much the groups "
+        "differ, with the effects integrated out.",
+    ),
+    Figure(
         "verify",
         "Refuted, then corrected",
         "A diffusion that varies without its correction: the law that it has, and what the "
         "verifier says.",
+    ),
+    Figure(
+        "infer",
+        "What infer decides",
+        "Six posteriors and no setting: the draws with the exact law, every decision with its "
+        "figures, and the verdict.",
     ),
     Figure(
         "nuts",

@@ -69,4 +69,4 @@ def test_headings_name_figures():
     assert find("sgld") in FIGURES and heading("sgld").endswith(find("sgld").title)
     with pytest.raises(ValueError, match="figure must be one of recipe, brownian.*not 'sgdl'"):
         find("sgdl")
-    assert len({figure.slug for figure in FIGURES}) == len(FIGURES) == 13
+    assert len({figure.slug for figure in FIGURES}) == len(FIGURES) == 15

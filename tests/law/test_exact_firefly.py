@@ -245,9 +245,10 @@ def test_bright_rows_are_counted_and_the_first_may_go_dark(x64):
     """The rows kept are as many as are counted; with a probability of 1 all dark ones are asked."""
     excess, position = small(6)
     bright, q = places(range(6), 6), jnp.asarray(0.9)
+    flip = jax.jit(lambda key: FIREFLY.flip(key, excess, position, bright, q))
     counts = []
     for seed in range(40):
-        found = FIREFLY.flip(jax.random.key(seed), excess, position, bright, q)
+        found = flip(jax.random.key(seed))
         assert int(found.total) == int((found.bright < 6).sum())
         counts.append([row in found.bright for row in range(6)])
     assert not np.all(counts, axis=0).any(), "no row stays bright in every one of 40 updates"

@@ -122,14 +122,16 @@ def test_gamma_is_the_divergence_of_the_metric(largest, x64, monkeypatch):
         for c in (True, False)
     ]
 
+    @eqx.filter_jit
     def move(kernel, probe):
+        """Where a step goes whose random signs are `probe`."""
         monkeypatch.setattr(ex.tree, "rademacher_like", lambda key, like: probe)
         state = kernel.init(jax.random.key(0), jnp.asarray(START))
         held = state.auxiliary | {"second_moment": before}
         state = eqx.tree_at(lambda s: s.auxiliary, state, held)
         state = eqx.tree_at(lambda s: s.step, state, jnp.int32(1_000_000))
         with normals.dealt(jnp.zeros(6)):
-            return np.asarray(kernel.step(jax.random.key(1), state)[0].position)
+            return kernel.step(jax.random.key(1), state)[0].position
 
     signs = [np.reshape(s, (2, 3)) for s in itertools.product([-1.0, 1.0], repeat=6)]
     moves = [move(kernels[0], jnp.asarray(s)) for s in signs]
