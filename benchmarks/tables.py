@@ -7,10 +7,14 @@ The protocol is that of scikit-learn-contrib/bde: airfoil.csv and hour.csv, a fi
 out by train_test_split(random_state=0), the seed being the estimator's; columns and target
 standardised by the training rows; the density is the normal one of the predictive mean and sd. Of
 the UCI tables (.npz with x, y and test_mask) the seed chooses the split. Seconds are of all cores,
-compilation included.
+compilation included. Where --bde names an interpreter that has bde, one member of its ensemble is
+fitted with two shares of its published steps, and the seconds of ten with all steps extrapolated.
 """
 
 import argparse
+import json
+import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,6 +88,29 @@ def one(name: str, given: Any, seed: int) -> dict[str, tuple[float, float, float
     return found
 
 
+def by_bde(name: str, given: Any) -> str:
+    """What bde's own fit would take on this machine, in a line."""
+    x, x_test, y, y_test = read(name, given, 0)
+    script = Path(__file__).parent / "peers" / "bde_table.py"
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/table.npz"
+        np.savez(file, x=x, x_test=x_test, y=y, y_test=y_test)
+        for share in given.bde_shares:
+            command = [given.bde, str(script), file, str(share), "1", "0"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                return f"{name}, bde: {done.stderr.strip().splitlines()[-1]}"
+            found.append(json.loads(done.stdout.strip().splitlines()[-1])["seconds"])
+    (less, more), (short, long) = given.bde_shares, found
+    rate = (long - short) / (more - less)  # seconds of all steps of a member
+    whole = 10.0 * (short + rate * (1.0 - less))
+    return (
+        f"{name}, bde: {short:.0f} and {long:.0f} core seconds for one member with {less:g} and "
+        f"{more:g} of its steps, hence {whole:,.0f} for ten members with all"
+    )
+
+
 def _cut(tree: Any, members: slice) -> Any:
     import jax
 
@@ -100,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="num_steps; the estimator's own by default")
     parser.add_argument("--seconds", type=float, default=1200.0, help="max_seconds of a fit")
+    parser.add_argument("--bde", metavar="PYTHON", help="an interpreter that has bde")
+    parser.add_argument("--bde-shares", type=float, nargs=2, default=(0.1, 0.3), metavar="SHARE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     given = parser.parse_args(arguments)
     facts = environment.describe()
@@ -122,6 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             seconds = "" if np.isnan(mean[2]) else f"{mean[2]:.0f}"
             table.rows.append([name, method, str(given.seeds), *cells, seconds])
             print(*table.rows[-1], flush=True)
+        if given.bde:
+            table.notes.append(by_bde(name, given))
     print(f"\n{table.text()}")
     if given.markdown:
         given.markdown.write_text(table.markdown() + "\n", encoding="utf-8")
