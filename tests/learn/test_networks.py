@@ -15,6 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import ergodax as ex
 from ergodax import network
 from ergodax.learn import MLPClassifier, MLPRegressor, members
 from ergodax.learn.members import sample_members
@@ -68,6 +69,27 @@ def test_the_members_have_the_law_of_a_linear_model(aim, key, monkeypatch):
     right = (error < 0.2).all() and (np.abs(ratio - 1.0) < 0.15).all()
     assert right == (aim < 1.0)  # the negative control: steps that are too long
     assert aim / 10.0 < found.setting.energy_error < 10.0 * aim
+
+
+def test_the_energy_error_that_is_told_is_that_of_the_draws_own_step(key, monkeypatch):
+    measured, right = [], members._energy_error
+
+    def watched(kernel, key, states):
+        measured.append((kernel.step_size(jnp.int32(0)), right(kernel, key, states)))
+        return measured[-1][1]
+
+    monkeypatch.setattr(members, "_energy_error", watched)
+    module = eqx.nn.Linear(2, 1, key=key)
+    posterior = network.posterior(module, (X[:50, :2], Y[:50]), network.likelihoods.Gaussian(0.5))
+    starts = jax.tree.map(lambda w: jnp.stack([w] * 2), posterior.start)
+    found = sample_members(
+        posterior, starts, key=key, num_steps=200, num_draws=10, batch_size=50,
+        deadline=Deadline.never(),
+    ).setting  # fmt: skip
+    root = np.sqrt(ex.tree.size(found.scales))
+    np.testing.assert_allclose(measured[-1][0], found.step * root, rtol=1e-5)
+    assert found.energy_error == measured[-1][1]
+    assert abs(measured[-2][0] / measured[-1][0] - 1.0) > 1e-3, "the last adjustment moved nothing"
 
 
 @pytest.mark.slow

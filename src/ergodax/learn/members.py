@@ -125,11 +125,12 @@ def sample_members(
         seen = [*seen, samples.position][(number + 1) // 2 - number - 1 :]
         key_probes = jax.random.fold_in(key_scales, number)
         aim = FIRST * (LAST / FIRST) ** (number / (ROUNDS - 1))
-        setting = _adjusted(setting, seen, _energy_errors(kernel, key_probes, state), aim)
+        setting = _adjusted(setting, seen, _energy_error(kernel, key_probes, state), aim)
     steps = max(1, num_steps // 2)
     thin = max(1, steps // num_draws)
     setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
-    return Members(samples.position, setting)
+    error = _energy_error(kernel, jax.random.fold_in(key_scales, ROUNDS), samples.final_state)
+    return Members(samples.position, dataclasses.replace(setting, energy_error=error))
 
 
 def _tried(
@@ -167,17 +168,23 @@ def _tried(
     raise AssertionError  # the last attempt returned or raised
 
 
-def _adjusted(setting: Setting, seen: list[PyTree], errors: Array, aim: float) -> Setting:
+def _adjusted(setting: Setting, seen: list[PyTree], error: float, aim: float) -> Setting:
     """A step whose energy error is as aimed at, and a length as wide as what was crossed."""
     size = tree.size(setting.scales)
-    error = float(np.var(np.asarray(errors, np.float64), axis=0).mean()) / size
     factor = (aim / error) ** (1.0 / 6.0) if error > 0.0 else 2.0  # 2 where it is lost in rounding
     step = setting.step * float(np.clip(np.nan_to_num(factor), 0.5, 2.0))
     draws = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *seen)
     variance = jax.tree.map(lambda x: np.var(x, axis=1, dtype=np.float64).mean(axis=0), draws)
     widths = jax.tree.map(lambda scale, x: np.sum(np.asarray(scale) * x), setting.scales, variance)
     length = max(1.0, math.sqrt(sum(jax.tree.leaves(widths)) / size))
-    return dataclasses.replace(setting, step=step, length=length, energy_error=error)
+    return dataclasses.replace(setting, step=step, length=length)
+
+
+def _energy_error(kernel: Any, key: PRNGKeyArray, states: Any) -> float:
+    """The variance of what a step adds to the energy, for a dimension, averaged over members."""
+    errors = np.asarray(_energy_errors(kernel, key, states), np.float64)
+    size = tree.size(states.position) // errors.shape[1]
+    return float(np.var(errors, axis=0).mean()) / size
 
 
 @eqx.filter_jit
