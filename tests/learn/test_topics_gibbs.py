@@ -1,6 +1,7 @@
 """Tokens laid out, and their topics given phi, by enumeration."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from scipy.sparse import csr_array
 
 from ergodax.learn.topics import add_words, document_weights, lay_out, nothing_assigned, sweep
 from ergodax.learn.topics.gibbs import count_topics
+from ergodax.learn.topics.kernel import TopicGibbs
 from ergodax.learn.topics.layout import LANES, _round_up
 
 ALPHA = np.array([0.3, 0.9])
@@ -119,3 +121,26 @@ def test_blocks_have_every_token_once():
         found = np.bincount(column[column >= 0], minlength=6)
         np.testing.assert_array_equal(found, counts[document])
     assert [_round_up(n) for n in (1, 64, 65, 97, 129, 200)] == [64, 64, 96, 128, 192, 256]
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+def test_a_step_copies_none_of_what_is_known_of_the_other_blocks(barrier, key, monkeypatch):
+    if not barrier:  # the control
+        monkeypatch.setattr(jax.lax, "optimization_barrier", lambda x: x)
+    bags = csr_array(np.random.default_rng(0).integers(0, 3, size=(512, 20)))
+    tokens, _ = lay_out(bags, np.array_split(np.arange(512), 32))
+    kernel = TopicGibbs(tokens, jnp.full(3, 0.1), jnp.float32(0.1))
+    state = kernel.init(key, jnp.full((3, 20), 0.05))
+
+    def steps(state):
+        return jax.lax.fori_loop(
+            0, 64, lambda i, s: kernel.step(jax.random.fold_in(key, i), s)[0], state
+        )
+
+    jax.config.update("jax_disable_most_optimizations", False)
+    program = jax.jit(steps).lower(state).compile().as_text()
+    assert program is not None
+    shape = ",".join(map(str, tokens.words.shape))
+    inside = program.split("ENTRY")[0]  # what is outside of the loop is done once
+    copies = re.findall(rf"s32\[{shape}\]\S* copy\(", inside)
+    assert bool(copies) != barrier

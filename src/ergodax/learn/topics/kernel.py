@@ -53,7 +53,8 @@ class TopicGibbs(Kernel):
         phi, alpha = state.position, self.alpha.astype(state.position.dtype)
         number = state.step % self.tokens.words.shape[0]
         block = jax.tree.map(lambda x: x[number], self.tokens)
-        before = state.auxiliary["assigned"][number]
+        # Read at once: were it read again later, XLA would copy the topics of all tokens first.
+        before = jax.lax.optimization_barrier(state.auxiliary["assigned"][number])
         after, _ = sweep(key_sweep, block, before, phi, alpha)
         counts = add_words(state.auxiliary["counts"], block, before, -1)
         counts = add_words(counts, block, after, 1)
