@@ -117,7 +117,7 @@ def _logistic(rows: int) -> tuple[Any, Any, Grid]:
         return 0.5 * (a**2 + b**2) / 25.0 - likelihood
 
     target = ex.Posterior(lambda w: -0.5 * jnp.sum(w**2) / 25.0, log_likelihood, (x, y))
-    law = _slice_of(potential, (-0.5, 1.0), 40.0 / np.sqrt(rows), 1)
+    law = _marginal_of(potential, (-0.5, 1.0), 40.0 / np.sqrt(rows), 1)
     return target, jnp.zeros(2), law
 
 
@@ -134,7 +134,7 @@ def _outliers() -> tuple[Any, Any, Grid]:
         return 0.5 * (centre**2 + log_scale**2) / 100.0 - likelihood
 
     target = ex.Posterior(lambda p: -0.5 * jnp.sum(p**2) / 100.0, log_likelihood, y)
-    return target, jnp.zeros(2), _slice_of(potential, (3.0, 0.0), 0.16, 0)
+    return target, jnp.zeros(2), _marginal_of(potential, (3.0, 0.0), 0.16, 0)
 
 
 def _funnel() -> tuple[Any, Any, Grid]:
@@ -182,7 +182,7 @@ def _normalised(x: Float[np.ndarray, " points"], density: Float[np.ndarray, " po
     return density / (density.sum() * (x[1] - x[0]))
 
 
-def _slice_of(
+def _marginal_of(
     potential: Callable[[float, float], float], about: Any, width: float, shown: int
 ) -> Grid:
     """The marginal of one of two coordinates, summed over a grid about a point."""

@@ -45,7 +45,7 @@ def _controls(controls, infer, mo):
 @app.cell
 def _picture(charts, draws, infer, mo, pages, problem):
     found = infer.kept()[problem.value]
-    shown = found.histogram(draws.value).rename(columns={"x": found.shown})
+    shown = found.histogram(draws.value)
     law = charts.bars(shown, found.shown, x_range=found.ends, title="Draws, and the exact law")
     if found.grid:
         exact = found.exact().rename(columns={"x": found.shown})
