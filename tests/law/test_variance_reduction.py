@@ -4,6 +4,8 @@ On a linear regression the noise about a centre c is a constant times x - c, so 
 covariance depends on the position. Batches are enumerated; nothing is sampled.
 """
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -90,6 +92,7 @@ CURVATURES, PRIOR, CENTRE = np.array([0.1, 0.2, 0.6]), 0.1, 0.5
 AXES = [Axis(-6.5, 6.5, 105), Axis(-6.5, 6.5, 105)]
 
 
+@functools.cache  # the same functions each time, so that no program is compiled twice
 def standard_normal():
     return ex.Posterior(
         lambda w: -0.5 * PRIOR * jnp.sum(w**2), lambda w, k: -0.5 * k * jnp.sum(w**2), CURVATURES
