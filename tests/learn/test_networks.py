@@ -19,6 +19,7 @@ import ergodax as ex
 from ergodax import network
 from ergodax.learn import MLPClassifier, MLPRegressor, members
 from ergodax.learn.members import sample_members
+from ergodax.learn.modules import Perceptron
 from ergodax.tune.budget import Deadline
 
 RNG = np.random.default_rng(2)
@@ -92,6 +93,40 @@ def test_the_energy_error_that_is_told_is_that_of_the_draws_own_step(key, monkey
     assert abs(measured[-2][0] / measured[-1][0] - 1.0) > 1e-3, "the last adjustment moved nothing"
 
 
+def steps_and_errors(growth, aim=2.0):
+    """Of ten rounds with a variance that grows as h^6, and as h^30 near the largest stable step."""
+    step, found = 0.1, []
+    for _ in range(10):
+        error = 1e3 * step**6 + (step / 0.2) ** 30
+        growth = growth.after(step, error)
+        found.append(error)
+        step *= growth.factor(aim)
+    return found
+
+
+def test_a_step_finds_its_energy_error_where_that_is_steep(monkeypatch):
+    assert steps_and_errors(members.Growth())[-3:] == pytest.approx([2.0] * 3, rel=0.05)
+    monkeypatch.setattr(members, "LARGEST", 6.0)
+    swings = steps_and_errors(members.Growth())[-3:]
+    assert max(swings) > 20.0 * min(swings), "as if it grew as h^6"
+
+
+def test_a_step_whose_error_is_lost_doubles_and_one_that_is_no_number_halves():
+    assert members.Growth().after(0.1, 0.0).factor(2.0) == 2.0
+    assert members.Growth().after(0.1, np.nan).factor(2.0) == 0.5
+    assert members.Growth().after(0.1, 1.0).after(0.2, 0.0).factor(2.0) == 2.0
+
+
+def test_a_perceptron_is_its_layers_one_after_another(key):
+    module = Perceptron((2, 5, 4, 2), "tanh", key)
+    x = np.asarray(X[:7], np.float32)
+    found = x
+    for number, layer in enumerate(module.layers):
+        found = found @ np.asarray(layer.weight).T + np.asarray(layer.bias)
+        found = np.tanh(found) if number < 2 else found
+    np.testing.assert_allclose(module(jnp.asarray(x)), found, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_answers_are_in_the_users_units(regressor):
     mean, sd, bounds = regressor.predict(X, return_std=True, interval=0.8)
@@ -101,9 +136,7 @@ def test_answers_are_in_the_users_units(regressor):
     # density, interval and coverage are those of the mixture of the draws
     posterior, flat = regressor.network_posterior_, regressor.members_.flat
     draws = [jax.tree.map(lambda w, k=k: w[k], flat) for k in range(40)]
-    outputs = np.stack(
-        [jax.vmap(posterior.module(draw))(posterior.data[0]) for draw in draws]
-    ).astype(float)
+    outputs = np.stack([posterior.module(draw)(posterior.data[0]) for draw in draws]).astype(float)
     centre = Y.mean() + Y.std() * outputs[..., 0]
     width = Y.std() * (1e-3 + np.log1p(np.exp(outputs[..., 1])))
     np.testing.assert_allclose(mean, centre.mean(axis=0), rtol=1e-4)

@@ -21,6 +21,8 @@ from ergodax.tune.curvature import mean_squares, some_rows
 
 ROUNDS = 10  # of the burn-in, after each of which step and length are set anew
 FIRST, LAST = 10.0, 2.0  # variances of a step's energy error, for a dimension, that are aimed at
+SMALLEST, LARGEST = 6.0, 30.0  # powers of the step with which the variance may grow
+APART = 0.05  # of the logarithms of two steps, from which they tell the power
 SCORES = 1_000  # rows whose scores stand for all
 PROBES, BETWEEN = 16, 4  # places where a member's energy error is measured, and steps between
 SEEN = 4  # draws of a round; those of the last half of the rounds set the length
@@ -36,6 +38,29 @@ class Setting:
     step: float  # h over the root of the dimension
     length: float  # after which a direction is forgotten, likewise
     energy_error: float = math.nan  # variance of what a step adds to the energy, for a dimension
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """How the variance of a step's energy error grows with the step."""
+
+    step: float = math.nan  # the last measured one
+    error: float = math.nan  # its variance
+    power: float = SMALLEST
+
+    def after(self, step: float, error: float) -> "Growth":
+        """With one more measurement; steps that are nearly equal do not tell the power."""
+        apart = math.log(step / self.step)
+        power = self.power
+        if abs(apart) > APART and min(error, self.error) > 0.0:
+            power = float(np.clip(math.log(error / self.error) / apart, SMALLEST, LARGEST))
+        return Growth(step, error, power)
+
+    def factor(self, aim: float) -> float:
+        """By which the last step is changed to have a variance, at most doubled or halved."""
+        if not self.error > 0.0:  # it is lost in rounding, or not a number
+            return 2.0 if self.error == 0.0 else 0.5
+        return float(np.clip((aim / self.error) ** (1.0 / self.power), 0.5, 2.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +105,10 @@ def sample_members(
     rounds of the burn-in
     - the length becomes the root of the summed variances of a member's weights, in these
       coordinates, so that a member turns where it has crossed its mode;
-    - the step h is changed by (a / v)^(1/6), where v is the measured variance of the energy that
-      a step adds, for a dimension, which grows as h^6, and a falls from 10 to 2: large steps at
-      first, which come far, and small ones at last, whose bias is small.
+    - the step h is changed by (a / v)^(1/s), where v is the measured variance of the energy that
+      a step adds, for a dimension, and a falls from 10 to 2: large steps at first, which come far,
+      and small ones at last, whose bias is small. v grows as h^6 where h is small, and faster near
+      the largest step that is stable, so s is the power between the last two measured rounds.
 
     Args:
         posterior: of a network, with its data in memory.
@@ -118,6 +144,7 @@ def sample_members(
     each = (time.perf_counter() - began) / TRIAL
     num_steps = max(1, min(num_steps, int(IN_TIME * deadline.left() / each)))
     steps = max(1, num_steps // 2 // ROUNDS)
+    growth = Growth()
     for number in range(ROUNDS):
         thin = max(1, steps // SEEN)
         setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
@@ -125,7 +152,8 @@ def sample_members(
         seen = [*seen, samples.position][(number + 1) // 2 - number - 1 :]
         key_probes = jax.random.fold_in(key_scales, number)
         aim = FIRST * (LAST / FIRST) ** (number / (ROUNDS - 1))
-        setting = _adjusted(setting, seen, _energy_error(kernel, key_probes, state), aim)
+        growth = growth.after(setting.step, _energy_error(kernel, key_probes, state))
+        setting = _adjusted(setting, seen, growth.factor(aim))
     steps = max(1, num_steps // 2)
     thin = max(1, steps // num_draws)
     setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
@@ -168,16 +196,14 @@ def _tried(
     raise AssertionError  # the last attempt returned or raised
 
 
-def _adjusted(setting: Setting, seen: list[PyTree], error: float, aim: float) -> Setting:
-    """A step whose energy error is as aimed at, and a length as wide as what was crossed."""
+def _adjusted(setting: Setting, seen: list[PyTree], factor: float) -> Setting:
+    """A step changed by a factor, and a length as wide as what was crossed."""
     size = tree.size(setting.scales)
-    factor = (aim / error) ** (1.0 / 6.0) if error > 0.0 else 2.0  # 2 where it is lost in rounding
-    step = setting.step * float(np.clip(np.nan_to_num(factor), 0.5, 2.0))
     draws = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *seen)
     variance = jax.tree.map(lambda x: np.var(x, axis=1, dtype=np.float64).mean(axis=0), draws)
     widths = jax.tree.map(lambda scale, x: np.sum(np.asarray(scale) * x), setting.scales, variance)
     length = max(1.0, math.sqrt(sum(jax.tree.leaves(widths)) / size))
-    return dataclasses.replace(setting, step=step, length=length)
+    return dataclasses.replace(setting, step=factor * setting.step, length=length)
 
 
 def _energy_error(kernel: Any, key: PRNGKeyArray, states: Any) -> float:

@@ -23,7 +23,7 @@ from ergodax.learn.base import MOST_DRAWS, NUMBERS, validate_data
 from ergodax.learn.design import FrameDesign, check_finite, check_table, is_text
 from ergodax.learn.estimators import central_interval
 from ergodax.learn.members import Members, sample_members
-from ergodax.learn.modules import ACTIVATIONS, drawn_anew, each_draw, perceptron
+from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw
 from ergodax.network.likelihoods import Likelihood
 from ergodax.stats.estimators import scale_reduction
 from ergodax.tune.budget import Deadline
@@ -187,7 +187,7 @@ class _Network(BaseEstimator):
         keys = jax.random.split(jax.random.fold_in(self._key, 2), self.num_members)
         if self.module is None:
             sizes = (inputs, *self.hidden_layer_sizes, self._outputs())
-            return [perceptron(sizes, self.activation, key) for key in keys]
+            return [Perceptron(sizes, self.activation, key) for key in keys]
         flax = any(c.__module__.startswith("flax") for c in type(self.module).__mro__)
         if isinstance(self.module, eqx.Module) or flax:
             return [self.module]
@@ -198,7 +198,11 @@ class _Network(BaseEstimator):
         deadline = Deadline.after(self.max_seconds)
         modules = self._modules(x.shape[1])
         posterior = network.posterior(
-            modules[0], (x, y), self._likelihood(), PRIOR if self.prior is None else self.prior
+            modules[0],
+            (x, y),
+            self._likelihood(),
+            PRIOR if self.prior is None else self.prior,
+            batched=True if self.module is None else None,
         )
         keys = jax.random.split(jax.random.fold_in(self._key, 3), 3)
         if before is None:

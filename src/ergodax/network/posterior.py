@@ -5,7 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.data.source import Source
@@ -13,6 +14,8 @@ from ergodax.network.likelihoods import Likelihood
 from ergodax.network.modules import DROPOUT, Network, take_apart
 from ergodax.network.priors import ByPath, Normal, Prior, check_prior
 from ergodax.target.posterior import Posterior
+
+BLOCK = 1024  # the most rows of which a layer's outputs are in memory at once, on a processor
 
 
 class Program(eqx.Module):
@@ -59,6 +62,35 @@ class NetworkPosterior(Posterior):
         super().__init__(program.log_prior, program.log_likelihoods, data, batched=True)
         self.program = program
         self.start = start
+
+    def value_and_gradient(self, position: PyTree) -> tuple[Float[Array, ""], PyTree]:
+        """U(position) and its gradient; on a processor by blocks of rows, which stay in its cache.
+
+        A layer's outputs for all rows would be written to memory, and read again for the
+        derivative. The last block begins early enough to be whole, and counts only what is new.
+        """
+        n = self.num_data
+        if isinstance(self.data, Source) or n <= BLOCK or jax.default_backend() != "cpu":
+            return super().value_and_gradient(position)
+        count = -(-n // BLOCK)
+        size = -(-n // count)
+
+        def block(total: PyTree, number: Int[Array, ""]) -> tuple[PyTree, None]:
+            first = jnp.minimum(number * size, n - size)
+            batch = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, size), self.data)
+            new = first + jnp.arange(size) >= number * size
+
+            def minus_log_likelihood(position: PyTree) -> Float[Array, ""]:
+                return -jnp.sum(jnp.where(new, self.log_likelihoods(position, batch), 0.0))
+
+            return tree.add(total, jax.value_and_grad(minus_log_likelihood)(position)), None
+
+        before = jax.tree.map(jnp.negative, self.prior_and_gradient(position))
+        return lax.scan(block, before, jnp.arange(count))[0]
+
+    def gradient(self, position: PyTree) -> PyTree:
+        """The gradient of U, in the structure of `position`."""
+        return self.value_and_gradient(position)[1]
 
     def module(self, position: dict[str, PyTree]) -> Any:
         """The module with the parameters of a position, such as one draw."""
