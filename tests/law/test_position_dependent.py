@@ -4,6 +4,8 @@ The discrete laws at h and h / 2 come from the grid; Richardson's extrapolation 
 first order in h. Without Gamma, or without T in front of it, the limit is another law.
 """
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,6 +57,7 @@ def well(x):
     return 0.25 * (x**2 - 1.0) ** 2
 
 
+@functools.cache  # one recipe for all temperatures and steps, whose program is compiled once
 def overdamped(diffusion):
     recipe = ex.Recipe(diffusion=lambda z: {"position": diffusion(z["position"])})
     gradient = ex.FullGradient(ex.targets.double_well(0.25))
@@ -107,6 +110,9 @@ def tilted(x, y):
     return 0.5 * x**2 + 0.5 * y**2 + 0.3 * x * y + x**4 / 20.0
 
 
+TILTED = ex.Target(lambda p: tilted(p[0], p[1]))
+
+
 def dense_diffusion(z):
     x, y = z["position"]
     off = 0.25 * jnp.cos(x)
@@ -122,7 +128,7 @@ def dense_curl(z):
 
 def in_the_plane(t, fault=None):
     recipe = ex.Recipe(diffusion=dense_diffusion, curl=dense_curl)
-    gradient = ex.FullGradient(ex.Target(lambda p: tilted(p[0], p[1])))
+    gradient = ex.FullGradient(TILTED)
 
     def kernel(h):
         right = ex.euler_maruyama(recipe, gradient, h, temperature=t)

@@ -20,7 +20,7 @@ from ergodax.sampler.hamiltonian import rmhmc
 
 from . import faults, normals, sampled
 from .problems import problem
-from .test_position_dependent import tilted, well
+from .test_position_dependent import TILTED, tilted, well
 
 START = np.array([0.4, -0.9])
 PUSH = np.array([0.8, 0.5])
@@ -48,7 +48,7 @@ METRICS = {"number": number, "diagonal": diagonal, "dense": dense, "low rank": l
 
 
 def of_the_plane(metric, **options):
-    target = ex.Target(lambda p: tilted(p[0], p[1]))
+    target = TILTED
     return rmhmc(ex.FullGradient(target), 0.1, metric, **options)
 
 
@@ -311,7 +311,7 @@ def test_funnel(scale, inside, key):
 
 def test_with_a_constant_metric_it_is_hmc(key, x64):
     inverse = np.array([0.5, 2.0])
-    gradient = ex.FullGradient(ex.Target(lambda p: tilted(p[0], p[1])))
+    gradient = ex.FullGradient(TILTED)
     kernels = [
         rmhmc(gradient, 0.4, lambda p: jnp.asarray(inverse), temperature=0.7),
         ex.hmc(gradient, 0.4, mass=1.0 / inverse, temperature=0.7),

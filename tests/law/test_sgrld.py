@@ -19,6 +19,7 @@ from .test_position_dependent import (
     PAIRS,
     PLANE,
     SQUARES,
+    TILTED,
     gamma_without_temperature,
     limit,
     moments,
@@ -111,7 +112,7 @@ def expected(t):
 
 
 def gradient():
-    return ex.FullGradient(ex.Target(lambda p: tilted(p[0], p[1])))
+    return ex.FullGradient(TILTED)
 
 
 def in_the_plane(kernel):

@@ -4,6 +4,7 @@ On four Gaussian terms the steps that one order leads to are affine together, an
 kernel itself. What is left is a mean over the 24 orders; nothing is sampled.
 """
 
+import functools
 import itertools
 
 import equinox as eqx
@@ -26,6 +27,7 @@ ROWS = len(CURVATURES)
 TRUTH = (0.03, 1.0)  # mean and variance
 
 
+@functools.cache  # the same functions each time, so that no program is compiled twice
 def posterior():
     return ex.Posterior(
         lambda w: 0.0 * jnp.sum(w),
