@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help run test test-slow test-all test-torch lint docs bench gallery clean
+.PHONY: help run test test-units test-slow test-all test-torch lint docs bench gallery clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -16,13 +16,18 @@ help: ## show this list
 run: $(VENV)/app ## which flights from New York are late: 293,152 rows, report in runs/flights
 	$(BIN)/ergodax infer --data flights --held-out 0.1 --nuts --output runs/flights
 
-test: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery ## the tests, exact laws and their controls among them
-	$(PYTEST) -m "not slow" --ignore tests/slow tests
+LAWS := tests/law tests/architecture tests/docs/test_one_file.py
+
+test: $(VENV)/app $(VENV)/learn $(VENV)/test ## every exact law and its negative control, in eight minutes
+	$(PYTEST) -m "not slow" $(LAWS)
+
+test-units: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery ## all other quick tests: conformance, parts, refusals
+	$(PYTEST) -m "not slow" --ignore tests/slow $(LAWS:%=--ignore %) tests
 
 test-slow: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery $(VENV)/browser ## Monte Carlo laws, experiments, docs
 	$(PYTEST) -m slow --doctest-modules tests src
 
-test-all: test test-slow ## all tests but those of `make test-torch`
+test-all: test test-units test-slow ## all tests but those of `make test-torch`
 
 TORCH_PYTHON ?= $(shell sh tools/find_python.sh 11 2>/dev/null)
 
