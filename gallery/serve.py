@@ -6,9 +6,11 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import jax
 import marimo
 import uvicorn
 from starlette.applications import Starlette
@@ -31,6 +33,8 @@ a { color: #3b6fb6; font-weight: bold; text-decoration: none; }
 a:hover { text-decoration: underline; }
 """
 
+
+PROGRAMS = Path(__file__).parents[1] / ".cache" / "gallery"  # compiled ones, for the next server
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -109,6 +113,13 @@ def index(request: Request) -> HTMLResponse:
     )
 
 
+def keep_programs() -> None:
+    """Keep what the pages compile on disk, unless JAX has been told where: a page opens sooner."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+
 def serve(
     port: int = 8000,
     host: str = "127.0.0.1",
@@ -135,6 +146,7 @@ def serve(
         raise ValueError(
             f"can't listen on port {port} of {host}: {error}. Try --port 0, for any that is free."
         ) from error
+    keep_programs()
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
     server = uvicorn.Server(uvicorn.Config(application(host), **settings))
     address = f"http://{host}:{listening.getsockname()[1]}/{path}"

@@ -1,11 +1,13 @@
 """The server and its command: what they refuse, and how they end."""
 
 import asyncio
+import importlib
 import importlib.util
 import re
 import socket
 import urllib.request
 
+import jax
 import pytest
 
 from gallery import headless
@@ -94,6 +96,21 @@ def test_pages_of_other_sites_are_refused():
 
 @pytest.mark.slow
 @installed
+def test_programs_are_kept_where_jax_is_told_of_no_folder(monkeypatch, tmp_path):
+    serve = importlib.import_module("gallery.serve")
+    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in settings}
+    monkeypatch.setattr(serve, "PROGRAMS", tmp_path)
+    try:
+        for given, kept in ((None, str(tmp_path)), ("elsewhere", "elsewhere")):
+            jax.config.update(settings[0], given)
+            serve.keep_programs()
+            assert jax.config.jax_compilation_cache_dir == kept
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
 def test_an_interrupt_ends_the_server_without_an_error():
     with headless.started() as (process, address):
         with urllib.request.urlopen(address, timeout=60) as page:
