@@ -24,8 +24,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers and other processes i
 
 import jaxtyping  # noqa: E402
 
-# Tests of laws do not check types (below); `make test`, of laws alone, is spared the wrappers, which
-# are half of what tracing takes.
+# Tests of laws do not check types (below); `make test`, of laws alone, is spared the wrappers,
+# which are half of what tracing takes.
 if os.environ.get("TYPES", "1") != "0":
     jaxtyping.install_import_hook(["ergodax", "experiments", "gallery"], "beartype.beartype")
 
