@@ -194,21 +194,3 @@ def test_a_map_that_moves_makes_less_noise(key):
         )
         spread.append(np.std(each(jax.random.split(key, 2_000))["mu"]))
     assert spread[1] < 0.5 * spread[0]
-
-
-def test_it_samples_with_constraints_and_keeps_no_potential(key):
-    posterior = ex.groups.GroupedPosterior(
-        lambda s: -s["tau"],
-        lambda b, s: norm.logpdf(b, 0.0, s["tau"]),
-        lambda s, b, y: y * b - jnp.exp(b),
-        np.array([0.0, 2.0, 1.0, 3.0]),
-        np.array([0, 0, 1, 2]),
-        constraints={"tau": ex.transform.positive},
-    )
-    gradient = ex.groups.GroupMinibatch(posterior, 2, {"tau": 1.0}, inner_steps=2)
-    samples = ex.sample(ex.sgld(gradient, 1e-2), {"tau": 1.0}, 50, key=key, progress=False)
-    assert samples.position["tau"].min() > 0.0
-    with pytest.raises(TypeError, match="marginal"):
-        gradient.target.potential(gradient.target.freeze({"tau": 1.0}))
-    with pytest.raises(ValueError, match="batch_size=4"):
-        ex.groups.GroupMinibatch(posterior, 4, {"tau": 1.0})

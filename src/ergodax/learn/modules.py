@@ -20,6 +20,11 @@ class Perceptron(eqx.Module):
 
     Inside, units are the first axis and the batch is the last: a processor multiplies a layer's
     small matrix with a wide one faster than a tall one with the small.
+
+    Args:
+        sizes: inputs, units of each hidden layer, outputs.
+        activation: its name.
+        key: of the first weights.
     """
 
     layers: list[eqx.nn.Linear]
