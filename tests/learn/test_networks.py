@@ -115,6 +115,7 @@ def test_a_step_whose_error_is_lost_doubles_and_one_that_is_no_number_halves():
     assert members.Growth().after(0.1, 0.0).factor(2.0) == 2.0
     assert members.Growth().after(0.1, np.nan).factor(2.0) == 0.5
     assert members.Growth().after(0.1, 1.0).after(0.2, 0.0).factor(2.0) == 2.0
+    assert members.Growth().after(0.1, np.nan).after(0.05, 2.0).factor(2.0) == 1.0
 
 
 def test_a_perceptron_is_its_layers_one_after_another(key):

@@ -52,7 +52,7 @@ class Growth:
         """With one more measurement; steps that are nearly equal do not tell the power."""
         apart = math.log(step / self.step)
         power = self.power
-        if abs(apart) > APART and min(error, self.error) > 0.0:
+        if abs(apart) > APART and error > 0.0 and self.error > 0.0:
             power = float(np.clip(math.log(error / self.error) / apart, SMALLEST, LARGEST))
         return Growth(step, error, power)
 

@@ -75,7 +75,7 @@ class NetworkPosterior(Posterior):
         count = -(-n // BLOCK)
         size = -(-n // count)
 
-        def block(total: PyTree, number: Int[Array, ""]) -> tuple[PyTree, None]:
+        def block(total: PyTree, number: Int[Array, ""]) -> tuple[PyTree, Float[Array, ""]]:
             first = jnp.minimum(number * size, n - size)
             batch = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, size), self.data)
             new = first + jnp.arange(size) >= number * size
@@ -83,10 +83,12 @@ class NetworkPosterior(Posterior):
             def minus_log_likelihood(position: PyTree) -> Float[Array, ""]:
                 return -jnp.sum(jnp.where(new, self.log_likelihoods(position, batch), 0.0))
 
-            return tree.add(total, jax.value_and_grad(minus_log_likelihood)(position)), None
+            value, gradient = jax.value_and_grad(minus_log_likelihood)(position)
+            return tree.add(total, gradient), value
 
-        before = jax.tree.map(jnp.negative, self.prior_and_gradient(position))
-        return lax.scan(block, before, jnp.arange(count))[0]
+        prior, slope = self.prior_and_gradient(position)
+        gradient, values = lax.scan(block, tree.scale(-1.0, slope), jnp.arange(count))
+        return jnp.sum(values) - prior, gradient
 
     def gradient(self, position: PyTree) -> PyTree:
         """The gradient of U, in the structure of `position`."""
