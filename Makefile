@@ -5,7 +5,7 @@ PYTHON ?= $(shell sh tools/find_python.sh)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: help run test test-units test-slow test-all test-torch lint docs bench gallery clean
 .DELETE_ON_ERROR:
