@@ -18,7 +18,7 @@ run: $(VENV)/app ## which flights from New York are late: 293,152 rows, report i
 
 LAWS := tests/law tests/architecture tests/docs/test_one_file.py
 
-test: $(VENV)/app $(VENV)/learn $(VENV)/test ## every exact law and its negative control, in eight minutes
+test: $(VENV)/app $(VENV)/learn $(VENV)/test ## every exact law and its negative control
 	TYPES=0 $(PYTEST) -m "not slow" $(LAWS)
 
 test-units: $(VENV)/app $(VENV)/learn $(VENV)/test $(VENV)/gallery ## all other quick tests: conformance, parts, refusals
