@@ -85,6 +85,7 @@ class Tuned:
         thin: steps to a draw.
         burn_in: steps before the first draw.
         doubt: why its draws may not be good.
+        target: whose numbers the positions are, where it is not the one that was given.
     """
 
     kernel: Any
@@ -95,6 +96,7 @@ class Tuned:
     burn_in: int
     doubt: str = ""
     piloted: bool = False
+    target: Any = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ergodax.tune.background import Programs, double_precision, in_background, s
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Inference, Tuned
 from ergodax.tune.device import full_precision, quicker_host
-from ergodax.tune.doubts import doubt_of_draws, improper_direction
+from ergodax.tune.doubts import doubt_of_draws, improper_direction, names_of
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
@@ -37,6 +37,7 @@ from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
+from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.rounds import sample_rounds
 from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
@@ -397,7 +398,7 @@ class _Inferring:
         target = self.target
         examples = f"{target.num_data} rows, " if isinstance(target, Posterior) else ""
         self.log.decide("sampler", "NUTS", f"{examples}with full gradients")
-        return tune_nuts(
+        tuned = tune_nuts(
             self.target,
             self.start.coordinates,
             self.key_nuts,
@@ -406,6 +407,10 @@ class _Inferring:
             self.deadline.share(TUNING),
             CAREFUL if self.careful else ACCEPTANCE,
         )
+        if isinstance(tuned.target, ReparametrisedTarget):
+            changed, drivers = tuned.target.constrain.scales.told(names_of(self.init))
+            self.log.decide("non-centred", changed, f"scales that follow {drivers}")
+        return tuned
 
     def _draws(self, tuned: Tuned) -> Inference | None:
         """The answer; None where the draws of a sampler on batches turn out to be wrong."""
@@ -417,7 +422,7 @@ class _Inferring:
             )
         try:
             result = sample_rounds(
-                self.target,
+                self.target if tuned.target is None else tuned.target,
                 tuned,
                 self.key_run,
                 self.log,

@@ -20,11 +20,13 @@ from ergodax.target.base import AbstractTarget
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import Tuned
+from ergodax.tune.dependence import conditional_scales, num_gradients
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.jumps import Jumps, jumps_between
 from ergodax.tune.modes import at_modes
+from ergodax.tune.reparametrisation import ReparametrisedTarget, reparametrised
 from ergodax.tune.start import seconds_of_gradient
-from ergodax.tune.whitening import Coordinates, in_coordinates
+from ergodax.tune.whitening import Coordinates, in_coordinates, unflattened
 
 # Of the warm-up, steps of each chain:
 SETTLING = 50  # from the start to where the draws are looked at
@@ -37,6 +39,7 @@ NORMAL = 0.75  # times d^(-1/4): a step from which coordinates are good; 1.55 on
 ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
+LOOK = 0.1  # of the time left, that a look for scales which depend on others may take
 SHORTER = 0.25  # of a first step that is hardly ever accepted
 HARDLY = 0.2
 SHORTEST = 1e-6
@@ -158,8 +161,9 @@ def tune_nuts(
         deadline=deadline,
         doublings=doublings,
         acceptance=acceptance,
+        reparametrise=not modes,
     )
-    tuned = Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0)
+    tuned = Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0, target=warm.target)
     if warm.done < 1.0:
         tuned = dataclasses.replace(tuned, doubt=_unfinished(warm))
     if modes:  # the long steps of the warm-up may have brought all chains into one of them
@@ -230,6 +234,7 @@ class Warm(NamedTuple):
     ends: Float[Array, "chains d"]  # u of each chain
     done: float = 1.0  # the share of its steps that there was time for
     seconds: float = np.nan  # that all steps take, if known
+    target: AbstractTarget | None = None  # whose numbers they are
 
     @property
     def whole(self) -> float:
@@ -246,6 +251,7 @@ def warm_up(
     deadline: Deadline | None = None,
     doublings: int = MOST_DOUBLINGS,
     acceptance: float = ACCEPTANCE,
+    reparametrise: bool = False,
 ) -> Warm:
     """Find the step, and coordinates whose scale is 1, as `tune_nuts` describes.
 
@@ -257,24 +263,32 @@ def warm_up(
         deadline: at which it ends; by default never.
         doublings: of a trajectory, at most.
         acceptance: that the step is adapted to.
+        reparametrise: whether parameters whose scale depends on others may be replaced by numbers
+            whose scale does not.
     """
     deadline = deadline or Deadline.never()
     chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
+    rng = generator(jax.random.fold_in(key, 1)) if reparametrise else None
     chains.run(SETTLING, next(keys))
     good = chains.step >= NORMAL * coordinates.dimension**-0.25
     windows = _telling(coordinates.dimension, len(starts)) if good else WINDOWS
     steps = SETTLING + sum(windows) + LAST
     for window in windows:
         draws = chains.run(window, next(keys))
+        good = chains.step >= NORMAL * coordinates.dimension**-0.25
+        rough = not good or chains.target is not target
+        if rng is not None and rough and draws.size and chains.reparametrise(draws, rng):
+            continue
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)
     chains.run(LAST, next(keys))
     step = chains.step
-    if acceptance == ACCEPTANCE:
+    if chains.acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
     done = chains.taken / steps
-    return Warm(chains.kernel(step), chains.coordinates, chains.ends, done, chains.pace * steps)
+    kernel, seconds = chains.kernel(step), chains.pace * steps
+    return Warm(kernel, chains.coordinates, chains.ends, done, seconds, chains.target)
 
 
 class _Chains:
@@ -290,6 +304,7 @@ class _Chains:
         acceptance: float,
     ) -> None:
         self.target, self.coordinates, self.ends = target, coordinates, starts
+        self.original = target
         self.doublings, self.deadline, self.acceptance = doublings, deadline, acceptance
         self.step, self.found = 1.0, False  # the scale of the coordinates, if they are right
         self.taken = 0  # steps of the right size
@@ -352,6 +367,29 @@ class _Chains:
         positions = eqx.filter_vmap(self.coordinates.position)(self.ends)
         self.ends = on_device(moved.of_rows(positions), self.ends.dtype)
         self.coordinates, self.step = moved, min(1.0, self.step)
+
+    def reparametrise(self, draws: Float[np.ndarray, "chains draws d"], rng: Any) -> bool:
+        """Let parameters whose scale depends on others be numbers whose scale does not, if any."""
+        like, dtype = self.coordinates.centre, self.ends.dtype
+        seconds = num_gradients(len(draws[0, 0])) * seconds_of_gradient(self.original, like)
+        if seconds > LOOK * self.deadline.left():
+            return False
+        rows = np.concatenate([draws.reshape(-1, draws.shape[-1]), np.asarray(self.ends)])
+        rows = self.coordinates.flats_at(rows)  # the draws', then those of the ends
+        if isinstance(self.target, ReparametrisedTarget):
+            rows = self.target.originals(rows)
+        scales = conditional_scales(self.original, like, rows[: -len(self.ends)], rng)
+        if scales is None:
+            return False
+        self.target = reparametrised(self.original, scales)
+        rows = self.target.numbers(rows)
+        zero, unit = np.zeros(len(rows[0])), np.eye(len(rows[0]))
+        plain = Coordinates(unflattened(like, zero), on_device(unit, dtype))
+        self.coordinates = draws_coordinates(plain, rows[: -len(self.ends)])
+        self.ends = on_device(self.coordinates.of_flats(rows[-len(self.ends) :]), dtype)
+        self.step, self.found = 1.0, False
+        self.acceptance = max(self.acceptance, CAREFUL)  # since steps must suit the narrowest place
+        return True
 
 
 def _acceptance(samples: Samples) -> float:

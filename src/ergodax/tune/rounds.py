@@ -33,6 +33,7 @@ from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.modes import scout, scout_low_places, unvisited
 from ergodax.tune.nuts import SETTLE, Nuts
+from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import as_given, as_sampled
 
@@ -179,7 +180,8 @@ class _Rounds:
         Where they then reach where they did not, `_deeper` finds the step too long there.
         """
         kernel = self.tuned.kernel
-        if not (self.careful and self.divergent and isinstance(kernel, Nuts)):
+        careful = self.careful or isinstance(self.target, ReparametrisedTarget)
+        if not (careful and self.divergent and isinstance(kernel, Nuts)):
             return 0
         time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
         if self.calmed == SHORTENED or not time or self.late or self.drawn == self.most:

@@ -19,6 +19,7 @@ WORST = 4  # components that are looked at, those in which the chains differ mos
 FEW = 16  # components
 ASIDE = 1e-3  # sds of the draws: of differences of the gradient
 SECONDS = 2.0  # at most, by what a gradient takes
+NEAR = 1e-2  # in potential, twice, that is left to the mode at the end of a search
 ITERATIONS = 10  # of a search; one is enough where the others are normal
 
 
@@ -122,10 +123,14 @@ class _Laplace:
         try:
             with np.errstate(all="ignore"):
                 found = search(function, x[others])
-                sign, log_det = np.linalg.slogdet(hessian(found.x))
+                curvature = hessian(found.x)
+                sign, log_det = np.linalg.slogdet(curvature)
+                left = float(found.jac @ np.linalg.solve(curvature, found.jac))
         except (ValueError, np.linalg.LinAlgError):  # SciPy's, where a derivative is not finite
             return x, np.nan
-        return whole(found.x), float(found.fun) + 0.5 * log_det if sign > 0 else np.nan
+        if not (sign > 0 and left < NEAR):
+            return x, np.nan
+        return whole(found.x), float(found.fun) + 0.5 * log_det
 
     def _value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         position = tree.freeze(unflattened(self.like, flat))

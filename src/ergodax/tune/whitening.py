@@ -115,10 +115,15 @@ class Coordinates(eqx.Module):
         """The u of positions along a leading axis, on the host, in double precision."""
         leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(tree.freeze(positions))]
         sizes = [int(np.prod(x.shape[1:])) for x in leaves]
-        flat = np.concatenate(
-            [x.reshape(len(x), size) for x, size in zip(leaves, sizes, strict=True)], axis=1
+        return self.of_flats(
+            np.concatenate(
+                [x.reshape(len(x), size) for x, size in zip(leaves, sizes, strict=True)], axis=1
+            )
         )
-        offsets = flat - flattened(self.centre)
+
+    def of_flats(self, flats: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, "rows d"]:
+        """The u of raveled positions, likewise."""
+        offsets = flats - flattened(self.centre)
         basis = np.asarray(self.basis, np.float64)
         if basis.ndim == 2:
             return np.linalg.solve(basis, offsets.T).T
@@ -131,6 +136,14 @@ class Coordinates(eqx.Module):
         if basis.ndim == 2:
             return flattened(self.centre) + basis @ u
         inner = u if self.low_rank is None else self.low_rank.times_rows(u)
+        return flattened(self.centre) + basis * inner
+
+    def flats_at(self, rows: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, "rows d"]:
+        """The raveled positions at rows of u, likewise."""
+        basis = np.asarray(self.basis, np.float64)
+        if basis.ndim == 2:
+            return flattened(self.centre) + rows @ basis.T
+        inner = rows if self.low_rank is None else self.low_rank.times_rows(rows)
         return flattened(self.centre) + basis * inner
 
     def pulled_back(self, gradient: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

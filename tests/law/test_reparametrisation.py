@@ -1,0 +1,174 @@
+"""Parameters in units that follow from others: the same law, and scales of 1 everywhere."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import ergodax as ex
+from ergodax import tree
+from ergodax.tune import Coordinates
+from ergodax.tune.decisions import error_table
+from ergodax.tune.dependence import conditional_scales
+from ergodax.tune.nuts import warm_up
+from ergodax.tune.reparametrisation import ConditionalScales, reparametrised
+from ergodax.tune.whitening import as_given
+
+GROUPS, ROWS = 6, 8
+RNG = np.random.default_rng(20261121)
+MEANS = RNG.normal(1.0, 0.5, GROUPS) + RNG.normal(0.0, ROWS**-0.5, GROUPS)
+
+
+def hierarchy(position, theta):
+    """U of means of groups with effects theta; mu, tau and the rows' sigma unknown."""
+    sigma = jnp.exp(position["log_sigma"])
+    log = norm.logpdf(position["mu"], 0.0, 5.0) + norm.logpdf(position["log_tau"], 0.0, 2.0)
+    log += norm.logpdf(position["log_sigma"], 0.0, 0.5)
+    return -log - norm.logpdf(MEANS, theta, sigma / jnp.sqrt(float(ROWS))).sum()
+
+
+def centred(position):
+    """U of effects themselves."""
+    prior = norm.logpdf(position["theta"], position["mu"], jnp.exp(position["log_tau"])).sum()
+    return hierarchy(position, position["theta"]) - prior
+
+
+def not_centred(position):
+    """U of effects in units of their sd."""
+    theta = position["mu"] + jnp.exp(position["log_tau"]) * position["theta"]
+    return hierarchy(position, theta) - norm.logpdf(position["theta"]).sum()
+
+
+def likely(count, *, are_centred):
+    """Scales at random, and effects as they are given these, so that fits see typical places."""
+    log_tau, log_sigma = RNG.normal(-0.5, 0.7, count), RNG.normal(0.0, 0.2, count)
+    mu = RNG.normal(1.0, 0.3, count)
+    tau, precision = np.exp(log_tau)[:, None], ROWS * np.exp(-2.0 * log_sigma)[:, None]
+    variance = 1.0 / (precision + tau**-2.0)
+    mean = variance * (precision * MEANS + mu[:, None] * tau**-2.0)
+    theta = mean + np.sqrt(variance) * RNG.standard_normal((count, GROUPS))
+    effects = theta if are_centred else (theta - mu[:, None]) / tau
+    # In the order of a raveled position: log_sigma, log_tau, mu, theta.
+    return np.hstack([np.stack([log_sigma, log_tau, mu], axis=1), effects])
+
+
+LIKE = {"log_sigma": 0.0, "log_tau": 0.0, "mu": 0.0, "theta": np.zeros(GROUPS)}
+
+
+def some_scales(rng, d=6):
+    """A map of the last three components of six, with all that one may have."""
+    changed = np.arange(d) >= 3
+    levels = np.where(changed, rng.normal(size=(2, d)), -np.log(2.0))
+    arrays = (
+        levels,
+        changed[:, None] * rng.normal(size=(2, d, 2)),
+        changed * rng.normal(size=(2, d)),
+        changed[:, None] * rng.normal(size=(3, d, 3)),
+    )
+    indices = np.array([0, 1]), np.array([0, 0, 0, 2, 1, 2]), np.array([1, 2])
+    return ConditionalScales(*(jnp.asarray(x) for x in (*indices, *arrays)))
+
+
+def test_the_density_of_the_new_numbers_has_the_volume_of_the_map(x64):
+    scales = some_scales(np.random.default_rng(1))
+    quartic = ex.Target(lambda x: jnp.sum(x**4) + jnp.sum(jnp.sin(x)))
+    target = reparametrised(quartic, scales)
+    for z in np.random.default_rng(2).normal(size=(5, 6)):
+        z = jnp.asarray(z)
+        log_volume = jnp.linalg.slogdet(jax.jacfwd(scales)(z))[1]
+        wanted = quartic.potential(scales(z)) - log_volume
+        assert float(target.potential(z)) == pytest.approx(float(wanted), rel=1e-12)
+        assert abs(float(log_volume)) > 1e-3  # the control: without it the law would be another
+        assert np.allclose(scales.inverse(scales(z)), z, rtol=0, atol=1e-12)
+        draws = jax.tree.map(lambda x: x[None, None], scales(z))
+        assert np.allclose(target.constrain.inverse(draws)[0, 0], z, rtol=0, atol=1e-12)
+        assert np.allclose(target.constrain(z), scales(z), rtol=0, atol=1e-12)
+    rows = np.random.default_rng(3).normal(size=(4, 6))
+    assert np.allclose(target.numbers(target.originals(rows)), rows, rtol=0, atol=1e-12)
+
+
+# The mean of an effect in units of its sd has a factor 1 / sigma besides, which no map here has: it
+# is right where sigma is as it mostly is.
+@pytest.mark.parametrize(("are_centred", "off_centre"), [(True, 2e-3), (False, 0.25)])
+def test_effects_become_standard_normal_wherever_their_sd_is(x64, are_centred, off_centre):
+    original = ex.Target(centred if are_centred else not_centred)
+    draws = likely(200, are_centred=are_centred)
+    scales = conditional_scales(original, LIKE, draws, np.random.default_rng(1))
+    assert scales is not None and scales.changed.tolist() == 3 * [False] + GROUPS * [True]
+    named, drivers = scales.told([*"sdm", *"abcdef"])
+    assert named == "a, b, c and 3 more" and set(drivers.split(", ")) == {"d", "s"}
+    target = reparametrised(original, scales)
+    # Far from the draws, where effects are a thousand times narrower, and where they are free.
+    for log_tau in (-7.0, -2.0, 0.0, 3.0):
+        place = LIKE | {"log_tau": log_tau, "mu": 0.7}
+
+        def of_effects(z, place=place):
+            return target.potential(tree.freeze(place | {"theta": z}))
+
+        z = jnp.asarray(np.random.default_rng(3).normal(size=GROUPS))
+        assert np.allclose(jax.grad(of_effects)(z), z, rtol=0, atol=off_centre)
+        assert np.allclose(jax.hessian(of_effects)(z), np.eye(GROUPS), rtol=0, atol=2e-3)
+
+
+def test_a_scale_of_its_own_is_found_for_each():
+    """x_i ~ N(0, exp(v_i)), every v_i another one: no component explains the scales of all."""
+
+    def potential(p):
+        return 0.5 * jnp.sum(p["v"] ** 2 + p["x"] ** 2 * jnp.exp(-p["v"]) + p["v"])
+
+    v = RNG.standard_normal((200, 5))
+    draws = np.hstack([v, np.exp(0.5 * v) * RNG.standard_normal((200, 5))])
+    like = {"v": np.zeros(5, np.float32), "x": np.zeros(5, np.float32)}
+    target = ex.Target(potential)
+    scales = conditional_scales(target, like, draws, np.random.default_rng(1))
+    assert scales is not None and scales.changed.tolist() == 5 * [False] + 5 * [True]
+    assert scales.own[5:].tolist() == [0, 1, 2, 3, 4]
+    total = scales.own_slopes[:, 5:].mean(axis=0)  # of log precision, in all
+    assert np.allclose(total, -1.0, rtol=0, atol=0.02)
+
+
+def test_where_scales_depend_on_nothing_nothing_is_changed():
+    d = 8
+    factor = RNG.standard_normal((d, 3 * d))
+    precision = jnp.asarray(factor @ factor.T, jnp.float32)
+    normal = ex.Target(lambda x: 0.5 * x @ precision @ x)
+    draws = RNG.multivariate_normal(np.zeros(d), np.linalg.inv(precision), 200)
+    like, rng = np.zeros(d, np.float32), np.random.default_rng(1)
+    assert conditional_scales(normal, like, draws, rng) is None
+    x = jnp.asarray(RNG.standard_normal((100, d)), jnp.float32)
+    logistic = ex.Target(lambda w: jnp.sum(jnp.logaddexp(0.0, x @ w)) + 0.5 * w @ w)
+    assert conditional_scales(logistic, like, 0.2 * draws, rng) is None
+    broken = ex.Target(lambda x: jnp.where(x[0] > 0.0, 0.5 * x @ x, jnp.nan))
+    assert conditional_scales(broken, like, draws, rng) is None
+
+
+@pytest.mark.slow
+def test_neals_funnel_is_sampled_whole_and_not_without_it():
+    target = ex.Target(
+        lambda p: p["v"] ** 2 / 18 + 0.5 * jnp.sum(p["x"] ** 2 * jnp.exp(-p["v"]) + p["v"])
+    )
+    like = {"v": np.float32(0.0), "x": np.zeros(9, np.float32)}
+    plain = Coordinates(like, jnp.eye(10))
+    starts = jax.random.normal(jax.random.key(1), (4, 10))
+    off, error = {}, {}
+    for reparametrise in (True, False):
+        warm = warm_up(target, plain, starts, key=jax.random.key(2), reparametrise=reparametrise)
+        assert warm.target is not None
+        samples = ex.sample(
+            warm.kernel,
+            positions=warm.ends,
+            num_steps=4_000,
+            key=jax.random.key(3),
+            progress=False,
+            collect=as_given(warm.target, warm.coordinates),
+        )
+        v = error_table(ex.Samples({"v": samples.position["v"]}, None, None)).iloc[0]
+        off[reparametrise] = max(
+            abs(v["mean"]) / (3.0 * v["mcse_mean"]), abs(v["sd"] - 3.0) / (3.0 * v["mcse_sd"])
+        )
+        error[reparametrise] = max(v["mcse_mean"], v["mcse_sd"])
+    # Mean and sd of v within 5 errors: two false alarms in a million.
+    assert off[True] < 5.0 and error[True] < 0.02
+    # The control: as many steps of NUTS in the numbers of the model know far less, or are wrong.
+    assert off[False] > 5.0 or error[False] > 5.0 * error[True]
