@@ -8,9 +8,11 @@ from jax.scipy.stats import norm
 
 import ergodax as ex
 from ergodax import tree
-from ergodax.tune import Coordinates
+from ergodax.tune import Coordinates, nuts
+from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import error_table
 from ergodax.tune.dependence import conditional_scales
+from ergodax.tune.doubts import lost_in_rounding
 from ergodax.tune.nuts import warm_up
 from ergodax.tune.reparametrisation import ConditionalScales, reparametrised
 from ergodax.tune.whitening import as_given
@@ -141,6 +143,56 @@ def test_where_scales_depend_on_nothing_nothing_is_changed():
     assert conditional_scales(logistic, like, 0.2 * draws, rng) is None
     broken = ex.Target(lambda x: jnp.where(x[0] > 0.0, 0.5 * x @ x, jnp.nan))
     assert conditional_scales(broken, like, draws, rng) is None
+
+
+def test_it_is_told_where_rounding_decides():
+    """Effects of 1 that are narrower than a number of single precision tells apart."""
+    draws = likely(200, are_centred=True)
+    like = jax.tree.map(np.float32, LIKE)
+    scales = conditional_scales(ex.Target(centred), like, draws, np.random.default_rng(1))
+    assert scales is not None and set(scales.causes) == {0, 1}
+    target, plain = reparametrised(ex.Target(centred), scales), Coordinates(like, jnp.eye(9))
+    rows = target.numbers(draws)
+    assert not target.lost(rows).any()
+    assert lost_in_rounding(target, plain, _positions(rows)) == ""
+    rows[:10, 1] = -17.0  # of log tau: 4e-8
+    assert target.lost(rows).tolist() == 10 * [True] + 190 * [False]
+    told = lost_in_rounding(target, plain, _positions(rows))
+    assert "log_tau decreases" in told and "improper" in told
+    assert lost_in_rounding(target.original, plain, _positions(rows)) == ""
+
+
+def _positions(rows):
+    """Of one chain."""
+    parts = dict(zip(LIKE, np.split(rows.astype(np.float32), [1, 2, 3], axis=1), strict=True))
+    return {
+        name: part[None] if name == "theta" else part[None, :, 0] for name, part in parts.items()
+    }
+
+
+def test_numbers_that_need_a_shorter_step_are_given_up(monkeypatch):
+    scales = some_scales(np.random.default_rng(1))
+    monkeypatch.setattr(nuts, "conditional_scales", lambda *given: scales)
+    target, rng = ex.Target(lambda x: 0.5 * jnp.sum(x**2)), np.random.default_rng(2)
+    plain = Coordinates(jnp.zeros(6), 2.0 * jnp.eye(6))
+    starts = jnp.asarray(rng.normal(size=(4, 6)), jnp.float32)
+    chains = nuts._Chains(target, plain, starts, 6, Deadline.never(), 0.8)
+    chains.step = 0.5
+    assert chains.reparametrise(rng.normal(size=(4, 50, 6)), rng)
+    assert chains.target is not target and chains.acceptance == nuts.CAREFUL
+
+    def ends():
+        rows = chains.coordinates.flats_at(np.asarray(chains.ends, np.float64))
+        return rows if chains.target is target else chains.target.originals(rows)
+
+    assert np.allclose(ends(), 2.0 * starts, rtol=0, atol=1e-4), "chains are where they were"
+    chains.step = 0.45
+    assert not chains.is_worse()
+    chains.step = 0.35
+    assert chains.is_worse()
+    chains.give_up(rng.normal(size=(4, 50, 6)))
+    assert chains.target is target and chains.acceptance == 0.8 and not chains.is_worse()
+    assert np.allclose(ends(), 2.0 * starts, rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow

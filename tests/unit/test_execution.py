@@ -46,6 +46,20 @@ def test_which():
     assert way(everything, 128) == Way(), "the data are those of all chains"
 
 
+def test_products_of_matrices_are_wide_by_their_numbers():
+    """A layer of 16 units with many rows is; with few it is not, and so is one vector's product."""
+
+    def layers(rows):
+        x = jnp.ones((16, rows))
+        log_likelihood = lambda w, x: -jnp.sum((w["b"] @ jnp.tanh(w["a"] @ x.T)) ** 2, axis=0)  # noqa: E731
+        target = ex.Posterior(lambda w: 0.0, log_likelihood, x.T, batched=True)
+        kernel = ex.sgld(ex.FullGradient(target), 1e-6)
+        starts = {name: jnp.ones((4, 16, 16)) for name in "ab"}
+        return executor.start(None, kernel, KEY, starts)[-1]
+
+    assert layers(1024).apart and not layers(128).apart
+
+
 def kernels():
     wide = posterior(128)
     batch = ex.Minibatch(wide, 128)

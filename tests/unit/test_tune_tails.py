@@ -84,11 +84,11 @@ def test_a_look_that_would_take_long_is_not_taken(monkeypatch):
     target = ex.targets.gaussian(np.zeros(2), 1.0)
     monkeypatch.setattr(tails, "seconds_of_gradient", lambda target, like: 1e-4)
     for timed in (True, False):
-        assert tails.is_quick(target, np.zeros(2), timed=timed)
-        assert not tails.is_quick(target, np.zeros(1_000), timed=timed)
+        assert tails.is_quick(target, np.zeros(2), 0, timed=timed)
+        assert not tails.is_quick(target, np.zeros(1_000), 0, timed=timed)
     monkeypatch.setattr(tails, "seconds_of_gradient", lambda target, like: 1.0)
-    assert tails.is_quick(target, np.zeros(2), timed=False)
-    assert not tails.is_quick(target, np.zeros(2), timed=True)
+    assert tails.is_quick(target, np.zeros(2), 0, timed=False)
+    assert not tails.is_quick(target, np.zeros(2), 0, timed=True)
 
 
 def test_what_is_not_finite_is_not_called_flat():

@@ -8,7 +8,7 @@ read when `ergodax` is imported. Draws depend on them by rounding alone.
 |---|---|---|
 | ERGODAX_OPTIMISATION | XLA's level of optimisation for programs that take steps, 0 to 3 | 2 |
 | ERGODAX_FUSED_NUMBERS | numbers in a step that is fused on CPUs, at most; 0 for none | 32768 |
-| ERGODAX_WIDE_PRODUCT | rows and columns of a product from which chains run in turn on CPUs | 64 |
+| ERGODAX_WIDE_PRODUCT | w: chains run in turn on CPUs from products of w x w numbers on | 64 |
 """
 
 import contextlib

@@ -14,7 +14,8 @@ products are not small, chains run one after another. What several chains share,
 data, is not batched, and there all at once is faster.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -111,16 +112,24 @@ def way_of_steps(kernel: Any, keys: Keys, states: PyTree) -> Way:
 
 
 def _has_wide_product(jaxpr: Jaxpr) -> bool:
-    """Whether two operands of a product are batched, and one is a matrix for each chain."""
+    """Whether both operands of a product are batched, and one is a large matrix for each chain."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             batch = len(equation.params["dimension_numbers"][1][0])
             shapes = [getattr(v.aval, "shape", ())[batch:] for v in equation.invars]
-            if batch and any(len(s) > 1 and min(s) >= WIDE_PRODUCT for s in shapes):
+            if batch and _is_wide(shapes):
                 return True
         if any(_has_wide_product(inner) for inner in jaxprs_in_params(equation.params)):
             return True
     return False
+
+
+def _is_wide(shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether the operands of a chain are large: in a cache there is room for one chain's alone."""
+    if any(len(s) > 1 and min(s) >= WIDE_PRODUCT for s in shapes):
+        return True
+    matrices = all(len(s) > 1 for s in shapes)
+    return matrices and any(math.prod(s) >= WIDE_PRODUCT**2 for s in shapes)
 
 
 def stored_of(collect: Collect | None, states: PyTree) -> Collect:

@@ -12,6 +12,7 @@ from ergodax.stats.draws import component_names
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.host import generator, on_device
+from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.start import potential_and_gradient
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
 
@@ -30,6 +31,12 @@ PLATEAU = 30.0  # in potential above the mode, below which chains come to it
 FLATTEST = 2  # directions
 NAMED = 4  # components of a direction
 LARGE = 0.3  # of the largest component of a direction: those that are named
+
+MOST_LOST = 0.01  # a share of the draws
+LOST = (
+    "the density does not fall off as {ways}, down to where other parameters are so narrow that "
+    "rounding decides: the posterior is improper, or nearly. Give it a prior that falls off there"
+)
 
 
 def doubt_of_draws(
@@ -163,6 +170,26 @@ def narrowness(
     found = [curvature(np.asarray(u, np.float64)) for u in coordinates.of_rows(rows)]
     finite = np.nan_to_num(found, nan=0.0, posinf=0.0)  # beside an edge
     return float(finite[: len(steepest)].max()), float(np.median(finite[len(steepest) :]))
+
+
+def lost_in_rounding(target: AbstractTarget, coordinates: Coordinates, draws: PyTree) -> str:
+    """That many draws are where effects have no width but by rounding; "" where few are.
+
+    Args:
+        target: in numbers whose scale depends on no others; of another kind nothing is told.
+        coordinates: of its positions.
+        draws: positions with leading axes chains and draws.
+    """
+    if not isinstance(target, ReparametrisedTarget):
+        return ""
+    u = coordinates.of_chains(draws).reshape(-1, coordinates.dimension)
+    rows, names = coordinates.flats_at(u), names_of(coordinates.centre)
+    lost = target.lost(rows)
+    if lost.mean() < MOST_LOST:
+        return ""
+    there = rows[lost].mean(axis=0) > rows.mean(axis=0)
+    ways = [f"{names[k]} {'grows' if there[k] else 'decreases'}" for k in target.causes]
+    return LOST.format(ways=" and ".join(ways))
 
 
 def heavy_tail(x: Float[np.ndarray, "chains draws"]) -> float:

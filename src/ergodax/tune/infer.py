@@ -161,12 +161,15 @@ def _with_cause(
 ) -> Inference:
     """The same; where a component has no end that chains come to, that is the first fault."""
     narrow = any(decision.what == "shorter step" for decision in result.account.decisions)
-    if (result.converged and not narrow) or not is_quick(target, init, timed=timed):
+    other = result.tuned.target  # in whose numbers chains come to where effects have no width
+    drivers = other.causes if isinstance(other, ReparametrisedTarget) else []
+    suspect = narrow or drivers or not result.converged
+    if not suspect or not is_quick(target, init, len(drivers), timed=timed):
         return result
     draws = as_sampled(target, result.samples.position)
     with double_precision():
         double = _in_double(target, init)
-        tail = "" if double is None else endless_tail(target, tree.freeze(double), draws)
+        tail = "" if double is None else endless_tail(target, tree.freeze(double), draws, drivers)
     if not tail:
         return result
     result.account.faults.insert(

@@ -40,6 +40,7 @@ ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
 LOOK = 0.1  # of the time left, that a look for scales which depend on others may take
+SHORTER_THERE = 0.8  # times the step in the model's own numbers: other ones are no better
 SHORTER = 0.25  # of a first step that is hardly ever accepted
 HARDLY = 0.2
 SHORTEST = 1e-6
@@ -277,8 +278,11 @@ def warm_up(
     for window in windows:
         draws = chains.run(window, next(keys))
         good = chains.step >= NORMAL * coordinates.dimension**-0.25
+        if window == windows[-1] and chains.is_worse():
+            chains.give_up(draws)
+            continue
         rough = not good or chains.target is not target
-        if rng is not None and rough and draws.size and chains.reparametrise(draws, rng):
+        if rng is not None and rough and chains.reparametrise(draws, rng):
             continue
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)
@@ -304,7 +308,7 @@ class _Chains:
         acceptance: float,
     ) -> None:
         self.target, self.coordinates, self.ends = target, coordinates, starts
-        self.original = target
+        self.original, self.before, self.wanted = target, 1.0, acceptance
         self.doublings, self.deadline, self.acceptance = doublings, deadline, acceptance
         self.step, self.found = 1.0, False  # the scale of the coordinates, if they are right
         self.taken = 0  # steps of the right size
@@ -370,26 +374,44 @@ class _Chains:
 
     def reparametrise(self, draws: Float[np.ndarray, "chains draws d"], rng: Any) -> bool:
         """Let parameters whose scale depends on others be numbers whose scale does not, if any."""
-        like, dtype = self.coordinates.centre, self.ends.dtype
-        seconds = num_gradients(len(draws[0, 0])) * seconds_of_gradient(self.original, like)
-        if seconds > LOOK * self.deadline.left():
+        like = self.coordinates.centre
+        seconds = num_gradients(draws.shape[-1]) * seconds_of_gradient(self.original, like)
+        if not draws.size or seconds > LOOK * self.deadline.left():
             return False
-        rows = np.concatenate([draws.reshape(-1, draws.shape[-1]), np.asarray(self.ends)])
-        rows = self.coordinates.flats_at(rows)  # the draws', then those of the ends
-        if isinstance(self.target, ReparametrisedTarget):
-            rows = self.target.originals(rows)
+        rows = self._originals(draws)
         scales = conditional_scales(self.original, like, rows[: -len(self.ends)], rng)
         if scales is None:
             return False
-        self.target = reparametrised(self.original, scales)
-        rows = self.target.numbers(rows)
-        zero, unit = np.zeros(len(rows[0])), np.eye(len(rows[0]))
-        plain = Coordinates(unflattened(like, zero), on_device(unit, dtype))
-        self.coordinates = draws_coordinates(plain, rows[: -len(self.ends)])
-        self.ends = on_device(self.coordinates.of_flats(rows[-len(self.ends) :]), dtype)
-        self.step, self.found = 1.0, False
+        self.before = self.step if self.target is self.original else self.before
+        target = reparametrised(self.original, scales)
+        self._go_on_in(target, target.numbers(rows))
         self.acceptance = max(self.acceptance, CAREFUL)  # since steps must suit the narrowest place
         return True
+
+    def is_worse(self) -> bool:
+        """Whether the new numbers need a shorter step than those of the model did."""
+        return self.target is not self.original and self.step < SHORTER_THERE * self.before
+
+    def give_up(self, draws: Float[np.ndarray, "chains draws d"]) -> None:
+        """Back to the numbers of the model."""
+        rows, self.acceptance = self._originals(draws), self.wanted
+        self._go_on_in(self.original, rows)
+
+    def _originals(self, draws: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "n d"]:
+        """The raveled positions of draws, and then of the chains' ends, in the model's numbers."""
+        rows = np.concatenate([draws.reshape(-1, draws.shape[-1]), np.asarray(self.ends)])
+        rows = self.coordinates.flats_at(rows)
+        target = self.target
+        return target.originals(rows) if isinstance(target, ReparametrisedTarget) else rows
+
+    def _go_on_in(self, target: AbstractTarget, rows: Float[np.ndarray, "n d"]) -> None:
+        """Take the numbers of another target, in which the draws and the ends are these."""
+        like, dtype = self.coordinates.centre, self.ends.dtype
+        zero, unit = np.zeros(rows.shape[1]), np.eye(rows.shape[1])
+        plain = Coordinates(unflattened(like, zero), on_device(unit, dtype))
+        moved = draws_coordinates(plain, rows[: -len(self.ends)])
+        self.ends = on_device(moved.of_flats(rows[-len(self.ends) :]), dtype)
+        self.target, self.coordinates, self.step, self.found = target, moved, 1.0, False
 
 
 def _acceptance(samples: Samples) -> float:

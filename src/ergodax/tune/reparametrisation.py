@@ -19,6 +19,7 @@ from ergodax.target.base import AbstractTarget
 from ergodax.tune.host import on_device
 
 NAMED = 3  # parameters
+ROUNDINGS = 10.0  # of a number, from which on differences are not all noise
 
 
 class ConditionalScales(eqx.Module):
@@ -52,12 +53,16 @@ class ConditionalScales(eqx.Module):
         """Which components do not stay."""
         return np.any(np.asarray(self.slopes), axis=(0, 2)) | np.any(self.own_slopes, axis=0)
 
+    @property
+    def causes(self) -> list[int]:
+        """The components on which the scale of some other depends."""
+        shared = np.asarray(self.drivers)[np.any(self.slopes, axis=(0, 1))]
+        own = np.asarray(self.own)[np.any(self.own_slopes, axis=0)]
+        return list(dict.fromkeys([*shared.tolist(), *own.tolist()]))
+
     def told(self, names: list[str]) -> tuple[str, str]:
         """Which components do not stay, and what their scales depend on, by their names."""
-        slopes, own = np.any(self.slopes, axis=0), np.any(self.own_slopes, axis=0)
-        shared = np.asarray(self.drivers)[slopes.any(axis=0)]
-        drivers = dict.fromkeys([*shared, *np.asarray(self.own)[own]])
-        return _list(names, np.flatnonzero(self.changed)), _list(names, drivers)
+        return _list(names, np.flatnonzero(self.changed)), _list(names, self.causes)
 
     def __call__(self, z: Float[Array, " d"]) -> Float[Array, " d"]:
         """x."""
@@ -120,6 +125,16 @@ def _numbers(scales: ConditionalScales, draws: PyTree) -> PyTree:
 
 
 @eqx.filter_jit
+def _lost(scales: ConditionalScales, rows: Float[Array, "n d"]) -> Bool[Array, " n"]:
+    def one(z: Float[Array, " d"]) -> Bool[Array, ""]:
+        mean, log_precision = scales.moments(z)
+        resolved = ROUNDINGS * float(jnp.finfo(z.dtype).eps) * jnp.abs(mean)
+        return jnp.any(jnp.exp(-0.5 * log_precision) < resolved)
+
+    return jax.vmap(one)(rows)
+
+
+@eqx.filter_jit
 def _mapped(scales: ConditionalScales, rows: Array, inverse: bool) -> Array:
     return jax.vmap(scales.inverse if inverse else scales)(rows)
 
@@ -142,6 +157,11 @@ class ReparametrisedTarget(AbstractTarget):
         old = unravel(mean + jnp.exp(-0.5 * log_precision) * flat)
         return self.original.potential(old) + 0.5 * jnp.sum(log_precision)
 
+    @property
+    def causes(self) -> list[int]:
+        """The components on which the scale of some other depends."""
+        return self.constrain.scales.causes
+
     def originals(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Raveled positions in the old numbers, of ones in the new."""
         return self._mapped(rows, inverse=False)
@@ -149,6 +169,11 @@ class ReparametrisedTarget(AbstractTarget):
     def numbers(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """The other way round."""
         return self._mapped(rows, inverse=True)
+
+    def lost(self, rows: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
+        """At which raveled positions, in the new numbers, a scale is lost in the rounding of x."""
+        scales = self.constrain.scales
+        return np.asarray(_lost(scales, on_device(rows, scales.levels.dtype)))
 
     def _mapped(self, rows: Any, *, inverse: bool) -> Float[np.ndarray, "n d"]:
         scales = self.constrain.scales

@@ -27,7 +27,7 @@ from ergodax.tune.decisions import (
     error_table,
     is_accurate,
 )
-from ergodax.tune.doubts import heavy_tail, narrowness, stops_near
+from ergodax.tune.doubts import heavy_tail, lost_in_rounding, narrowness, stops_near
 from ergodax.tune.host import split_key
 from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
@@ -400,7 +400,11 @@ class _Rounds:
                 f"{divergent:.1%} of the trajectories diverged, so draws are missing where the "
                 f"density curves most; try other parameters of the model{NON_CENTRED}"
             )
-        if self._stay_apart():
+        draws = as_sampled(self.target, self.samples.position)
+        if told := lost_in_rounding(self.target, self.tuned.coordinates, draws):
+            self.log.coarse = not self.log.faults
+            self.faults.append(told)
+        elif self._stay_apart():
             self.faults.append(self._apart())
         elif not self.good and self.drawn >= SURE and (told := self._heavy()):
             self.faults.append(told)

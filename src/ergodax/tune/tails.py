@@ -1,6 +1,7 @@
 """Whether a component's marginal density falls off beyond the draws, where they can't tell."""
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -23,17 +24,19 @@ NEAR = 1e-2  # in potential, twice, that is left to the mode at the end of a sea
 ITERATIONS = 10  # of a search; one is enough where the others are normal
 
 
-def is_quick(target: AbstractTarget, like: PyTree, *, timed: bool) -> bool:
+def is_quick(target: AbstractTarget, like: PyTree, suspects: int, *, timed: bool) -> bool:
     """Whether the look takes a moment, by what a gradient takes in the precision of `like`.
 
     Where the answer has to be the same in a second run it goes by the number of components alone.
     """
     d = tree.size(like)
-    gradients = 2 * d * ITERATIONS * 2 * len(FAR) * WORST
+    gradients = 2 * d * ITERATIONS * 2 * len(FAR) * (suspects or WORST)
     return gradients * seconds_of_gradient(target, like) < SECONDS if timed else d <= FEW
 
 
-def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
+def endless_tail(
+    target: AbstractTarget, like: PyTree, draws: PyTree, suspects: Sequence[int] = ()
+) -> str:
     """The component whose marginal density does not fall off, and where; "" where none is seen.
 
     Where a conditional law narrows, as that of effects does towards a variance of 0, the density
@@ -46,6 +49,7 @@ def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
         target: of unconstrained numbers, with data or without.
         like: a position, in double precision: log det H is lost in rounding otherwise.
         draws: positions with leading axes chains and draws.
+        suspects: components that are looked at; by default those in which the chains differ most.
     """
     rows = np.concatenate(
         [np.reshape(x, (*np.shape(x)[:2], -1)) for x in jax.tree.leaves(draws)], axis=-1
@@ -53,9 +57,11 @@ def endless_tail(target: AbstractTarget, like: PyTree, draws: PyTree) -> str:
     d = rows.shape[-1]
     if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all():
         return ""
-    apart = np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0)
+    which = suspects
+    if not len(which):
+        which = np.argsort(-np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0))[:WORST]
     laplace = _Laplace(target, like, rows.reshape(-1, d).std(axis=0))
-    for k in np.argsort(-apart)[:WORST]:
+    for k in which:
         for sign in (-1.0, 1.0):
             told = _flat_beyond(laplace, rows.reshape(-1, d), int(k), sign)
             if told:
