@@ -141,6 +141,11 @@ def test_where_scales_depend_on_nothing_nothing_is_changed():
     x = jnp.asarray(RNG.standard_normal((100, d)), jnp.float32)
     logistic = ex.Target(lambda w: jnp.sum(jnp.logaddexp(0.0, x @ w)) + 0.5 * w @ w)
     assert conditional_scales(logistic, like, 0.2 * draws, rng) is None
+    # One with two modes given the other: the square root of what it is next to, of either sign.
+    x = RNG.standard_normal(200)
+    valley = np.stack([x, 2.0 * x**2 + 0.3 * RNG.standard_normal(200)], axis=1)
+    banana = ex.Target(lambda x: 0.5 * x[0] ** 2 + 0.5 * ((x[1] - 2.0 * x[0] ** 2) / 0.3) ** 2)
+    assert conditional_scales(banana, np.zeros(2, np.float32), valley, rng) is None
     broken = ex.Target(lambda x: jnp.where(x[0] > 0.0, 0.5 * x @ x, jnp.nan))
     assert conditional_scales(broken, like, draws, rng) is None
 

@@ -26,7 +26,7 @@ APART = 0.05  # of the logarithms of two steps, from which they tell the power
 SCORES = 1_000  # rows whose scores stand for all
 PROBES, BETWEEN = 16, 4  # places where a member's energy error is measured, and steps between
 SEEN = 4  # draws of a round; those of the last half of the rounds set the length
-TRIAL, IN_TIME = 16, 0.8  # steps that are timed; the share of the time that may be planned
+TRIALS, TRIAL, IN_TIME = 3, 16, 0.8  # trials of so many steps, and the share of the time planned
 TRIES = 6  # of a round, each with a quarter of the step
 
 
@@ -136,12 +136,12 @@ def sample_members(
     run: dict[str, Any] = {"key": key_run, "progress": progress}
     seen: list[PyTree] = []
     begin: dict[str, Any] = {"positions": starts}
-    began = 0.0
-    for _ in range(2):  # the first compiles, and the second tells how many steps there is time for
+    each = math.inf  # seconds of a step; the first trial compiles, and one pause spoils one trial
+    for _ in range(TRIALS):
         began = time.perf_counter()
         setting, _, samples = _tried(gradient, setting, TRIAL, TRIAL, begin, deadline, run)
         begin = {"state": samples.final_state}
-    each = (time.perf_counter() - began) / TRIAL
+        each = min(each, (time.perf_counter() - began) / TRIAL)
     num_steps = max(1, min(num_steps, int(IN_TIME * deadline.left() / each)))
     steps = max(1, num_steps // 2 // ROUNDS)
     growth = Growth()

@@ -27,6 +27,7 @@ VARIES = 0.2  # sd of the log of a precision, over the draws
 EXPLAINED = 0.5  # of its variance, by drivers
 GAIN, LEAST = 0.1, 0.01  # of what is left and of all, by one more
 MOVES = 0.1  # sds of a parameter, by which its mean moves with a partner's sd
+SQUARE = 0.4, 2.5  # of the new numbers, its mean over 64 draws
 ITERATIONS = 50
 ONE = 0.8  # of the squares that one term leaves: where two leave more, one is enough
 # The forms of a mean, the simplest first: for each of the three weights nothing (0), a constant (1)
@@ -90,9 +91,11 @@ def _found(seen: "_Seen") -> ConditionalScales | None:
         return None
     partners = seen.partners(which, np.append(drivers, own[own >= 0]))
     means = seen.means(which, partners, terms, log_precision[:, which], known[:, which])
-    if not (np.isfinite(means).all() and np.isfinite(terms.theta).all()):
+    square = np.mean(seen.numbers(which, partners, terms, means) ** 2, axis=0)
+    normal = (SQUARE[0] < square) & (square < SQUARE[1])  # not so where there are two modes
+    if not normal.any() or not np.isfinite(terms.theta).all():
         return None
-    return _padded(seen, which, drivers, own, partners, terms, means)
+    return _padded(seen, which[normal], drivers, own, partners, terms.of(normal), means[normal])
 
 
 class _Seen:
@@ -172,6 +175,12 @@ class _Seen:
             for k, i in enumerate(which)
         ]
         return np.stack(found) / units
+
+    def numbers(self, which: Any, partners: Any, terms: "_Terms", means: Any) -> Matrix:
+        """z at each draw: of mean square 1 where the laws are as they were fitted."""
+        beside = np.hstack([np.ones((len(self.points), 1)), self.points[:, partners]])
+        mean = np.einsum("fnk,kfp,np->nk", terms.weights, means, beside)
+        return (self.points[:, which] - mean) * np.exp(0.5 * terms.value)
 
 
 @eqx.filter_jit

@@ -40,6 +40,7 @@ ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
 LOOK = 0.1  # of the time left, that a look for scales which depend on others may take
+PROGRAM = 5.0  # seconds, in which that of other numbers is compiled
 SHORTER_THERE = 0.8  # times the step in the model's own numbers: other ones are no better
 SHORTER = 0.25  # of a first step that is hardly ever accepted
 HARDLY = 0.2
@@ -376,7 +377,9 @@ class _Chains:
         """Let parameters whose scale depends on others be numbers whose scale does not, if any."""
         like = self.coordinates.centre
         seconds = num_gradients(draws.shape[-1]) * seconds_of_gradient(self.original, like)
-        if not draws.size or seconds > LOOK * self.deadline.left():
+        again = PROGRAM + np.nan_to_num(self.pace) * self.taken  # to be where it is now
+        left = self.deadline.left()
+        if not draws.size or seconds > LOOK * left or again > left:
             return False
         rows = self._originals(draws)
         scales = conditional_scales(self.original, like, rows[: -len(self.ends)], rng)
