@@ -1,6 +1,7 @@
 """Whether a component's marginal density falls off beyond the draws, where they can't tell."""
 
 import functools
+import time
 from collections.abc import Sequence
 
 import jax
@@ -12,26 +13,36 @@ from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.doubts import ONE, names_of
 from ergodax.tune.rounds import FEWEST
-from ergodax.tune.start import potential_and_gradient, seconds_of_gradient
+from ergodax.tune.start import potential_and_gradient
 from ergodax.tune.whitening import flattened, unflattened
 
 FAR = 1.0, 4.0  # sds of the draws, beyond the farthest of them
 WORST = 4  # components that are looked at, those in which the chains differ most
 FEW = 16  # components
 ASIDE = 1e-3  # sds of the draws: of differences of the gradient
-SECONDS = 2.0  # at most, by what a gradient takes
+SECONDS = 4.0  # at most, by what a gradient takes; searches mostly need a third of it
 NEAR = 1e-2  # in potential, twice, that is left to the mode at the end of a search
 ITERATIONS = 10  # of a search; one is enough where the others are normal
 
 
 def is_quick(target: AbstractTarget, like: PyTree, suspects: int, *, timed: bool) -> bool:
-    """Whether the look takes a moment, by what a gradient takes in the precision of `like`.
+    """Whether the look takes a moment, by what a gradient takes, with all that is done on the host.
 
     Where the answer has to be the same in a second run it goes by the number of components alone.
     """
     d = tree.size(like)
     gradients = 2 * d * ITERATIONS * 2 * len(FAR) * (suspects or WORST)
-    return gradients * seconds_of_gradient(target, like) < SECONDS if timed else d <= FEW
+    return gradients * _seconds(target, like) < SECONDS if timed else d <= FEW
+
+
+def _seconds(target: AbstractTarget, like: PyTree) -> float:
+    """Of a gradient."""
+    laplace, times = _Laplace(target, like, np.ones(tree.size(like))), []
+    for _ in range(4):  # the first may compile
+        began = time.perf_counter()
+        laplace.value_and_gradient(flattened(like))
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def endless_tail(
@@ -110,7 +121,7 @@ class _Laplace:
             return moved
 
         def function(part: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self._value_and_gradient(whole(part))
+            value, gradient = self.value_and_gradient(whole(part))
             return value, gradient[others]
 
         def hessian(part: np.ndarray) -> np.ndarray:
@@ -138,7 +149,8 @@ class _Laplace:
             return x, np.nan
         return whole(found.x), float(found.fun) + 0.5 * log_det
 
-    def _value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """U and its gradient at a raveled position."""
         position = tree.freeze(unflattened(self.like, flat))
         value, gradient = potential_and_gradient(self.target, position)
         return float(value), np.asarray(flattened(gradient), np.float64)
