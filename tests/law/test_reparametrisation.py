@@ -90,6 +90,9 @@ def test_the_density_of_the_new_numbers_has_the_volume_of_the_map(x64):
         draws = jax.tree.map(lambda x: x[None, None], scales(z))
         assert np.allclose(target.constrain.inverse(draws)[0, 0], z, rtol=0, atol=1e-12)
         assert np.allclose(target.constrain(z), scales(z), rtol=0, atol=1e-12)
+    far = jnp.full(6, 300.0)  # where one of the two terms of a precision is nothing
+    assert np.isfinite(scales.moments(far)[1]).all()
+    assert all(np.isfinite(x).all() for x in jax.jacfwd(scales.moments)(far))
     rows = np.random.default_rng(3).normal(size=(4, 6))
     assert np.allclose(target.numbers(target.originals(rows)), rows, rtol=0, atol=1e-12)
 

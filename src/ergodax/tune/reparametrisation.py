@@ -79,10 +79,11 @@ class ConditionalScales(eqx.Module):
         dtype = x.dtype
         own = self.own_slopes.astype(dtype) * x[self.own][None]
         a, b = self.levels.astype(dtype) + own + self.slopes.astype(dtype) @ x[self.drivers]
-        share = jax.nn.sigmoid(a - b)
-        weights = jnp.stack([share, 1.0 - share, 0.5 / jnp.cosh(0.5 * (a - b))])
+        log_precision = jnp.logaddexp(a, b)
+        # Each from its logarithm, so that it and its slope are 0 and not NaN where a and b are far.
+        weights = jnp.exp(jnp.stack([a, b, 0.5 * (a + b)]) - log_precision[None])
         partners = jnp.concatenate([jnp.ones(1, dtype), x[self.partners]])
-        return jnp.sum(weights * (self.means.astype(dtype) @ partners), axis=0), jnp.logaddexp(a, b)
+        return jnp.sum(weights * (self.means.astype(dtype) @ partners), axis=0), log_precision
 
 
 def _list(names: list[str], which: Iterable[int]) -> str:

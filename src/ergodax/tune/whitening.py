@@ -132,11 +132,7 @@ class Coordinates(eqx.Module):
 
     def flat_at(self, u: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """The raveled position at u, on the host, in double precision."""
-        basis = np.asarray(self.basis, np.float64)
-        if basis.ndim == 2:
-            return flattened(self.centre) + basis @ u
-        inner = u if self.low_rank is None else self.low_rank.times_rows(u)
-        return flattened(self.centre) + basis * inner
+        return self.flats_at(u[None])[0]
 
     def flats_at(self, rows: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, "rows d"]:
         """The raveled positions at rows of u, likewise."""
