@@ -271,12 +271,10 @@ def minimise(
     rounding: float = 0.0,
     hessian: Callable[[np.ndarray], np.ndarray] | None = None,
     stop: Callable[[], bool] | None = None,
-    visited: list[Float[np.ndarray, " d"]] | None = None,
 ) -> Minimum:
     """Minimise a potential by SciPy's L-BFGS, or with its Hessian by Newton's method.
 
-    It ends with the lowest point so far where `stop` says so. To `visited` the point after each
-    iteration is added.
+    It ends with the lowest point so far where `stop` says so.
 
     Newton's steps are kept within a trust region, and may lead over places where the potential is
     not convex.
@@ -319,8 +317,6 @@ def minimise(
     def count(x: np.ndarray) -> None:
         nonlocal iterations
         iterations += 1
-        if visited is not None:
-            visited.append(x.copy())
 
     options = {"maxiter": max_iterations, "gtol": 0.0}
     settings: dict[str, Any] = {"jac": True, "options": options}

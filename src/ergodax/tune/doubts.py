@@ -13,8 +13,8 @@ from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.host import generator, on_device
 from ergodax.tune.reparametrisation import ReparametrisedTarget
-from ergodax.tune.start import potential_and_gradient
-from ergodax.tune.whitening import Coordinates, flattened, unflattened
+from ergodax.tune.start import potential_and_gradient, potential_at
+from ergodax.tune.whitening import Coordinates, flattened
 
 FEWEST = 16  # draws that all rows look at
 TOTAL = 200  # draws times dimensions: five standard deviations of a normal law's are 0.5 then
@@ -152,11 +152,10 @@ def narrowness(
     usual = generator(key).choice(norms.size, min(PLACES, norms.size), replace=False)
     which = np.concatenate([steepest, usual])
     rows = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[2:]))[which], tree.freeze(draws))
-    centre = coordinates.centre
+    centre = tree.freeze(coordinates.centre)
 
     def gradient(u: np.ndarray) -> np.ndarray:
-        position = tree.freeze(unflattened(centre, coordinates.flat_at(u)))
-        return coordinates.pulled_back(flattened(potential_and_gradient(target, position)[1]))
+        return coordinates.pulled_back(potential_at(target, centre, coordinates.flat_at(u))[1])
 
     def curvature(u: np.ndarray) -> float:
         here, largest = gradient(u), 0.0
@@ -274,7 +273,7 @@ def _flattest(coordinates: Coordinates) -> list[Float[np.ndarray, " d"]]:
 
 
 def _potential(target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d"]) -> float:
-    return float(potential_and_gradient(target, tree.freeze(unflattened(like, flat)))[0])
+    return potential_at(target, tree.freeze(like), flat)[0]
 
 
 def names_of(position: PyTree) -> list[str]:

@@ -34,7 +34,13 @@ from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
 from ergodax.tune.kept import Kept
-from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places
+from ergodax.tune.modes import (
+    Descents,
+    all_modes,
+    other_modes,
+    scout,
+    scout_low_places,
+)
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
@@ -334,18 +340,17 @@ class _Inferring:
             found = scouts.result()
             if not start.typical:
                 return []
-            until, chains = self.deadline.share(MODES), self.settings.num_chains
+            until, coordinates = self.deadline.share(MODES), start.coordinates
             key = jax.random.fold_in(self.key_modes, 0)
-            found = scout_low_places(self.target, start.coordinates, found, key=key, deadline=until)
+            found = scout_low_places(self.target, coordinates, found, key=key, deadline=until)
+            others = other_modes(self.target, coordinates, found, until)
             known, number = 0, 0  # where there are several there may be more
-            while number < SEARCHES and not until.over:
-                now = len(other_modes(self.target, start.coordinates, found, until))
-                if now == known:
-                    break
-                known, number = now, number + 1
+            while len(others) != known and number < SEARCHES and not until.over:
+                known, number = len(others), number + 1
                 key = jax.random.fold_in(self.key_modes, number)
                 found = found.and_more(scout(self.target, self.init, key=key, deadline=until))
-            return all_modes(self.target, start.coordinates, found, chains, self.log, until)
+                others = other_modes(self.target, coordinates, found, until)
+            return all_modes(coordinates, others, self.settings.num_chains, self.log)
 
     def _engines(self) -> list[Callable[[], Tuned | None]]:
         """What may sample it, the most promising first. NUTS needs no second best."""

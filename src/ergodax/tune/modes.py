@@ -22,7 +22,7 @@ from ergodax.tune.start import (
     OnRows,
     descent,
     lowest_near,
-    potential_and_gradient,
+    potential_at,
     seconds_of_gradient,
 )
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
@@ -141,7 +141,7 @@ def scout_low_places(
     place, d = descents.target or target, coordinates.dimension
     if d > FEW or PART * seconds_of_gradient(place, coordinates.centre) > SHARE * deadline.left():
         return descents
-    here, random = _potential(place, coordinates.centre), generator(key)
+    here, random = _potential_at(place, coordinates), generator(key)
     until, looks, heights = np.inf, [], []
     while len(looks) < PARTS and time.perf_counter() < until and not deadline.over:
         scales = 2.0 ** random.uniform(*SCALES, (PART, 1))
@@ -172,15 +172,12 @@ def _potentials(
 
 
 def all_modes(
-    target: AbstractTarget,
     coordinates: Coordinates,
-    descents: Descents,
+    others: Sequence[Float[np.ndarray, " d"]],
     num_chains: int,
     log: DecisionLog,
-    deadline: Deadline | None = None,
 ) -> list[PyTree]:
-    """The positions of all modes where there are several, else none; `descents` are of `scout`."""
-    others = other_modes(target, coordinates, descents, deadline)
+    """The positions of all modes where there are others than the first, else none."""
     if not others:
         return []
     log.decide(
@@ -226,7 +223,7 @@ def unvisited(
     ends = coordinates.of_rows(descents.positions)
     known = draws[:: -(-len(draws) // COMPARED)]  # the first mode may not be the lowest
     lowest = min(
-        _potential(target, coordinates.centre),
+        _potential_at(target, coordinates),
         *(_potential_at(target, coordinates, u) for u in known),
     )
     lowest_first = [int(k) for k in np.argsort(descents.potentials) if np.isfinite(ends[k]).all()]
@@ -310,7 +307,7 @@ def _distinct(
     """Those ends of descents that are far from the centre and from each other, the lowest first."""
     ends, far = coordinates.of_rows(descents.positions), _far(coordinates)
     converged = np.asarray(descents.converged)
-    first = _potential(target, coordinates.centre)
+    first = _potential_at(target, coordinates)
     found, weights = [(np.zeros(coordinates.dimension), first)], [lowest_near(target, coordinates)]
 
     def apart(u: np.ndarray, value: float) -> bool:
@@ -320,7 +317,8 @@ def _distinct(
             return False
         return all(_parted(target, coordinates, u, v, max(value, other)) for v, other in found)
 
-    values = {k: _potential(target, end(descents, int(k))) for k in which}
+    centre = tree.freeze(coordinates.centre)
+    values = {k: potential_at(target, centre, flattened(end(descents, int(k))))[0] for k in which}
     for k in sorted(which, key=lambda k: values[k]):
         u, value = ends[k], values[k]
         if apart(u, value) and not converged[k]:
@@ -383,16 +381,16 @@ def _is_rough(target: AbstractTarget, coordinates: Coordinates, u: Float[np.ndar
     A short step changes a smooth function by the mean of the slopes at both its ends. What differs
     from that is rounding, of which all computations have some part of the potential itself.
     """
+    centre = tree.freeze(coordinates.centre)
 
-    def at(place: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        position = tree.freeze(unflattened(coordinates.centre, coordinates.flat_at(place)))
-        value, gradient = potential_and_gradient(target, position)
-        return float(value), flattened(position), flattened(gradient)  # as it was rounded
+    def at(place: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+        flat = flattened(unflattened(centre, coordinates.flat_at(place)))  # as it is rounded
+        return flat, *potential_at(target, centre, flat)
 
     eps = float(np.finfo(coordinates.basis.dtype).eps)
     for share in np.linspace(0.0, 1.0, ROUGH + 2)[1:-1]:
-        value, x, slope = at(share * u)
-        other, y, steeper = at(share * u + STEP * u / np.linalg.norm(u))
+        x, value, slope = at(share * u)
+        y, other, steeper = at(share * u + STEP * u / np.linalg.norm(u))
         rounding = abs(other - value - (y - x) @ (slope + steeper) / 2.0)
         if BARRIER + ROUNDINGS * eps * max(abs(value), abs(other)) < rounding < np.inf:
             return True
@@ -404,11 +402,10 @@ def _far(coordinates: Coordinates) -> float:
     return FAR + float(np.sqrt(coordinates.dimension))
 
 
-def _potential(target: AbstractTarget, position: PyTree) -> float:
-    return float(potential_and_gradient(target, tree.freeze(position))[0])
-
-
 def _potential_at(
-    target: AbstractTarget, coordinates: Coordinates, u: Float[np.ndarray, " d"]
+    target: AbstractTarget, coordinates: Coordinates, u: Float[np.ndarray, " d"] | None = None
 ) -> float:
-    return _potential(target, unflattened(coordinates.centre, coordinates.flat_at(u)))
+    """U at u, by default at the centre."""
+    centre = tree.freeze(coordinates.centre)
+    flat = flattened(centre) if u is None else coordinates.flat_at(u)
+    return potential_at(target, centre, flat)[0]

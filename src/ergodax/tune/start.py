@@ -20,6 +20,7 @@ from ergodax.tune.curvature import LARGEST_DENSE, curvature_coordinates, round_c
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import generator, on_device, some_rows, split_key
+from ergodax.tune.variational import middle_of_mass
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
 
 ROWS = 2_000  # that stand for all in the first part of the search
@@ -36,7 +37,6 @@ FALL = 0.1  # in potential, from a place that is no mode
 SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
 NARROWER = 20.0  # in the log of the volume, than around the start: from there on it may be too
 LIGHTER = 20.0, 10.0  # in the log of the mass: beside that it has none, and where it is torn
-ON_THE_WAY = 0, 4, 8, 16, 32  # iterations of the search, after which its places have more mass
 COARSEST = 0.1  # the rounding of a component, in its sds
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 # Of the look around the mode:
@@ -78,11 +78,11 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
 def find_start(
     target: AbstractTarget, init: PyTree, log: DecisionLog, key: PRNGKeyArray, deadline: Deadline
 ) -> Start:
-    """Search for the mode, whiten there, and look around; where that is no place, begin before it.
+    """Search for the mode, whiten there, and look around; where that is no place, begin elsewhere.
 
     At the mode of a density without a bound, such as that of a variance of effects that may all be
     zero, the curvature tells nothing of where the draws lie, and what is around is far less likely.
-    The place with the most mass on the way to it is the start then, or `init`.
+    The middle of the mass is the start then, as far as a normal law tells it, or `init`.
 
     Args:
         target: with data or without.
@@ -93,9 +93,7 @@ def find_start(
     """
     key_mode, key_scale, key_look = split_key(key, 3)
     with log.timing("mode"):
-        frozen = tree.freeze(init, "init")
-        way = [flattened(frozen)]
-        mode = _mode(target, frozen, key_mode, deadline, way)
+        mode = _mode(target, tree.freeze(init, "init"), key_mode, deadline)
     with log.timing("scale"):
         place = unflattened(init, mode.position)
         candidates = _candidates(target, init, place, key_scale)
@@ -108,10 +106,10 @@ def find_start(
         noisy = begin.noise > NOISE and not isinstance(target, Posterior)
         if begin.place is place:
             least = -np.inf if noisy else _least_mass(target, begin, init, key_scale)
-        other = _on_the_way(target, init, way, least, key_scale)
+        other = _most_mass(target, init, least, key_scale, deadline)
         other = other and _look_around(target, other, key_look)
         if other and other.typical and not (noisy and other.noise > NOISE):
-            found = "init" if other.place is init else "on the way to the mode, which has no mass"
+            found = "init" if other.place is init else "the middle of the mass; the mode has none"
             begin = other
     _tell(log, mode, begin, found)
     return begin._replace(mode=place)
@@ -142,30 +140,35 @@ def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKey
     around = curvature_coordinates(target, init, key=key).log_volume
     if not torn and not around - volume > NARROWER:
         return np.inf
-    return volume - lowest_near(target, start.coordinates) + LIGHTER[int(torn)]
+    return _log_mass(target, start.coordinates) + LIGHTER[int(torn)]
 
 
-def _on_the_way(
-    target: AbstractTarget,
-    init: PyTree,
-    way: list[Float[np.ndarray, " d"]],
-    least: float,
-    key: PRNGKeyArray,
+def _most_mass(
+    target: AbstractTarget, init: PyTree, least: float, key: PRNGKeyArray, deadline: Deadline
 ) -> Start | None:
-    """The place with the most mass on the way from `init` to the mode, if it has so much.
-
-    The first steps of a search fit the model to the data; only later ones fall into a spike.
-    """
-    if least == np.inf or tree.size(tree.freeze(init)) > LARGEST_DENSE:
+    """`init` or the middle of the mass, whichever has more, if it has so much."""
+    frozen = tree.freeze(init)
+    if least == np.inf or tree.size(frozen) > LARGEST_DENSE:
         return None
-    found = None
-    for count in (count for count in ON_THE_WAY if count < len(way)):
-        place = unflattened(init, way[count]) if count else init
-        coordinates = curvature_coordinates(target, place, key=key)
-        mass = coordinates.log_volume - lowest_near(target, coordinates)
-        if mass > least:
-            least, found = mass, Start(place, coordinates, True, False)
-    return found
+    here = Start(init, curvature_coordinates(target, init, key=key), True, False)
+    middle = middle_of_mass(
+        lambda flat: potential_at(target, frozen, flat),
+        flattened(frozen),
+        here.coordinates.scales,
+        key=key,
+        deadline=deadline,
+    )
+    place = unflattened(init, middle)
+    there = Start(place, curvature_coordinates(target, place, key=key), True, False)
+    masses = [_log_mass(target, start.coordinates) for start in (here, there)]
+    best = (here, there)[int(np.argmax(masses))]
+    return best if max(masses) > least else None
+
+
+def _log_mass(target: AbstractTarget, coordinates: Coordinates) -> float:
+    """Around the centre of whitened coordinates; -inf where it is not finite."""
+    mass = coordinates.log_volume - lowest_near(target, coordinates)
+    return mass if np.isfinite(mass) else -np.inf
 
 
 def lowest_near(target: AbstractTarget, coordinates: Coordinates) -> float:
@@ -173,9 +176,10 @@ def lowest_near(target: AbstractTarget, coordinates: Coordinates) -> float:
 
     No further down than a draw of a normal law is above its mode, twice.
     """
-    value, gradient = potential_and_gradient(target, tree.freeze(coordinates.centre))
-    slope = coordinates.pulled_back(flattened(gradient))
-    return float(value) - min(0.5 * float(slope @ slope), float(coordinates.dimension))
+    centre = tree.freeze(coordinates.centre)
+    value, gradient = potential_at(target, centre, flattened(centre))
+    slope = coordinates.pulled_back(gradient)
+    return value - min(0.5 * float(slope @ slope), float(coordinates.dimension))
 
 
 def _tell(log: DecisionLog, mode: Minimum, start: Start, found: str) -> None:
@@ -224,11 +228,12 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
         return start._replace(typical=False)
     draws = generator(key).standard_normal((PLACES // 2, coordinates.dimension))
 
+    frozen = tree.freeze(start.place)
+
     def potentials(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        frozen = [tree.freeze(unflattened(start.place, coordinates.flat_at(u))) for u in places]
-        found = [potential_and_gradient(target, x) for x in frozen]
-        slopes = [coordinates.pulled_back(flattened(gradient)) for _, gradient in found]
-        return np.array([float(value) for value, _ in found]), np.stack(slopes)
+        found = [potential_at(target, frozen, flat) for flat in coordinates.flats_at(places)]
+        slopes = [coordinates.pulled_back(gradient) for _, gradient in found]
+        return np.array([value for value, _ in found]), np.stack(slopes)
 
     middle = potentials(np.zeros((1, coordinates.dimension)))[0][0]
     values, slopes = potentials(np.concatenate([draws, -draws]))
@@ -255,7 +260,6 @@ def _mode(
     init: PyTree,
     key: PRNGKeyArray,
     deadline: Deadline,
-    way: list[Float[np.ndarray, " d"]],
 ) -> Minimum:
     """From near the mode of a few rows, by L-BFGS in coordinates whitened where it stands.
 
@@ -263,7 +267,7 @@ def _mode(
     Where the search comes to an end on a slope, Newton's method goes on.
     """
     key_rows, key_aside, *keys = split_key(key, 2 + REWHITENED)
-    found = _roughly(target, init, key_rows, deadline, way)
+    found = _roughly(target, init, key_rows, deadline)
     if not np.isfinite(found.potential):
         return found
     if not found.iterations:  # the start may be a saddle or a maximum
@@ -288,24 +292,20 @@ def _roughly(
     init: PyTree,
     key: PRNGKeyArray,
     deadline: Deadline,
-    way: list[Float[np.ndarray, " d"]],
 ) -> Minimum:
-    """A first descent, on a few rows where they are enough to come nearer to the mode of all.
-
-    The places on it are added to `way`.
-    """
+    """A first descent, on a few rows where they are enough to come nearer to the mode of all."""
     if isinstance(target, Posterior) and target.num_data > WORTH * ROWS:
         few = OnRows(target, some_rows(target, key, ROWS))
-        place = descent(few, init, FIRST, deadline=deadline, visited=way).position
+        place = descent(few, init, FIRST, deadline=deadline).position
         start, end = (_point(target, init, x) for x in (flattened(init), place))
         return end._replace(iterations=1) if end.potential < start.potential else start
-    return descent(target, init, FIRST, deadline=deadline, visited=way)
+    return descent(target, init, FIRST, deadline=deadline)
 
 
 def _point(target: AbstractTarget, like: PyTree, flat: np.ndarray) -> Minimum:
     """A place as the end of a search that has taken no step."""
-    value, slope = potential_and_gradient(target, tree.freeze(unflattened(like, flat)))
-    return Minimum(flat, float(value), float(np.linalg.norm(flattened(slope))), 0, 1, False)
+    value, slope = potential_at(target, tree.freeze(like), flat)
+    return Minimum(flat, value, float(np.linalg.norm(slope)), 0, 1, False)
 
 
 def _aside(
@@ -343,7 +343,6 @@ def descent(
     coordinates: Coordinates | None = None,
     hessian: Callable[[PyTree], np.ndarray] | None = None,
     deadline: Deadline | None = None,
-    visited: list[Float[np.ndarray, " d"]] | None = None,
 ) -> Minimum:
     """Minimise the potential from a frozen position by SciPy, with its Hessian if there is one.
 
@@ -357,7 +356,6 @@ def descent(
             these is that of a place next to the mode.
         hessian: of a frozen position.
         deadline: at which it ends.
-        visited: gets the point after each iteration, as it is moved.
 
     Returns:
         The place on the raveled position; the gradient's norm is in the coordinates.
@@ -366,13 +364,13 @@ def descent(
     def flat(u: np.ndarray) -> np.ndarray:
         return u if coordinates is None else coordinates.flat_at(u)
 
-    def at(u: np.ndarray) -> PyTree:
-        return tree.freeze(unflattened(start, flat(u)))
-
     def function(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = potential_and_gradient(target, at(u))
-        slope = flattened(gradient)
-        return float(value), slope if coordinates is None else coordinates.pulled_back(slope)
+        value, slope = potential_at(target, start, flat(u))
+        return value, slope if coordinates is None else coordinates.pulled_back(slope)
+
+    def bend(u: np.ndarray) -> np.ndarray:
+        assert hessian is not None
+        return hessian(tree.freeze(unflattened(start, flat(u))))
 
     root = np.sqrt(tree.size(start))
     small = enough(TOLERANCE, start) if coordinates is None else lambda value: FLAT * root
@@ -383,9 +381,8 @@ def descent(
         small,
         max_iterations,
         rounding=float(jnp.finfo(tree.result_dtype(start)).eps),
-        hessian=None if hessian is None else lambda x: hessian(at(x)),
+        hessian=None if hessian is None else bend,
         stop=None if deadline is None else lambda: deadline.over,
-        visited=visited,
     )
     if coordinates is not None:
         near = np.isfinite(found.potential) and found.gradient_norm < NEAR * root
@@ -436,6 +433,21 @@ def potential_and_gradient(
 ) -> tuple[Float[Array, ""], PyTree]:
     """U and its gradient at a frozen position: the one program of the searches."""
     return target.value_and_gradient(position)
+
+
+def potential_at(
+    target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d"]
+) -> tuple[float, Float[np.ndarray, " d"]]:
+    """U and its gradient at a raveled position of the structure of a frozen one, on the host."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = [  # of NumPy's: to put each on the device takes longer than most models do
+        flat[end - leaf.size : end].reshape(leaf.shape).astype(leaf.dtype)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    value, gradient = potential_and_gradient(target, structure.unflatten(parts))
+    slopes = [np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(gradient)]
+    return float(value), np.concatenate(slopes)
 
 
 def seconds_of_gradient(target: AbstractTarget, position: PyTree, times_over: int = 4) -> float:

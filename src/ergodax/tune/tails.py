@@ -13,8 +13,8 @@ from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.doubts import ONE, names_of
 from ergodax.tune.rounds import FEWEST
-from ergodax.tune.start import potential_and_gradient
-from ergodax.tune.whitening import flattened, unflattened
+from ergodax.tune.start import potential_at
+from ergodax.tune.whitening import flattened
 
 FAR = 1.0, 4.0  # sds of the draws, beyond the farthest of them
 WORST = 4  # components that are looked at, those in which the chains differ most
@@ -37,10 +37,10 @@ def is_quick(target: AbstractTarget, like: PyTree, suspects: int, *, timed: bool
 
 def _seconds(target: AbstractTarget, like: PyTree) -> float:
     """Of a gradient."""
-    laplace, times = _Laplace(target, like, np.ones(tree.size(like))), []
+    frozen, times = tree.freeze(like), []
     for _ in range(4):  # the first may compile
         began = time.perf_counter()
-        laplace.value_and_gradient(flattened(like))
+        potential_at(target, frozen, flattened(frozen))
         times.append(time.perf_counter() - began)
     return min(times)
 
@@ -121,7 +121,7 @@ class _Laplace:
             return moved
 
         def function(part: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self.value_and_gradient(whole(part))
+            value, gradient = potential_at(self.target, self.like, whole(part))
             return value, gradient[others]
 
         def hessian(part: np.ndarray) -> np.ndarray:
@@ -148,9 +148,3 @@ class _Laplace:
         if not (sign > 0 and left < NEAR):
             return x, np.nan
         return whole(found.x), float(found.fun) + 0.5 * log_det
-
-    def value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """U and its gradient at a raveled position."""
-        position = tree.freeze(unflattened(self.like, flat))
-        value, gradient = potential_and_gradient(self.target, position)
-        return float(value), np.asarray(flattened(gradient), np.float64)

@@ -1,0 +1,80 @@
+"""The middle of the mass: exact for normal laws, and in no spike of a hierarchy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax import tree
+from ergodax.target.constrained import unconstrained
+from ergodax.tune.budget import Deadline
+from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.start import descent, find_start, potential_at
+from ergodax.tune.variational import middle_of_mass
+from ergodax.tune.whitening import flattened
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_that_of_a_correlated_normal_law_is_its_mean(scale):
+    mean, rng = np.array([3.0, -2.0, 1.0]), np.random.default_rng(1)
+    factor = np.tril(rng.standard_normal((3, 3))) + 2.0 * np.eye(3)
+    precision = factor @ factor.T
+
+    def potential(x):
+        offset = x / scale - mean
+        return 0.5 * offset @ precision @ offset, precision @ offset / scale
+
+    for start in (np.zeros(3), scale * np.array([40.0, 40.0, -40.0])):
+        found = middle_of_mass(potential, start, np.full(3, scale), key=KEY)
+        sds = scale / np.sqrt(np.diag(precision))  # of a component, the others being fixed
+        assert np.all(np.abs(found - scale * mean) < 0.2 * sds)
+
+
+def districts_and_schools():
+    """Effects of 30 schools in 6 districts, centred, and where to begin."""
+    rng = np.random.default_rng(3)
+    district = np.repeat(np.arange(6), 5)
+    effects = rng.normal(0.0, 0.8, 6)[district] + rng.normal(0.0, 0.5, 30)
+    school = np.repeat(np.arange(30), 8)
+    y = 2.0 + effects[school] + rng.standard_normal(240)
+
+    def log_normal(x, mean, sd):
+        return jnp.sum(-0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd))
+
+    def potential(p):
+        log = -0.5 * (p["district_sd"] ** 2 + p["school_sd"] ** 2 + p["sigma"] ** 2)
+        log += log_normal(p["mu"], 0.0, 5.0)
+        log += log_normal(p["districts"], p["mu"], p["district_sd"])
+        log += log_normal(p["schools"], p["districts"][district], p["school_sd"])
+        return -log - log_normal(jnp.asarray(y, float), p["schools"][school], p["sigma"])
+
+    scales = ("district_sd", "school_sd", "sigma")
+    target = ex.Target(potential, constraints={name: ex.transform.positive for name in scales})
+    init = dict.fromkeys(scales, jnp.ones(()))
+    init |= {"mu": jnp.zeros(()), "districts": jnp.zeros(6), "schools": jnp.zeros(30)}
+    return unconstrained(target, init)
+
+
+def test_the_mode_of_nested_effects_is_a_spike_and_the_start_is_beside_it(x64):
+    target, init = districts_and_schools()
+    frozen = tree.freeze(init)
+    start = find_start(target, init, DecisionLog(), KEY, Deadline.never())
+    sd = float(jnp.exp(start.place["school_sd"]))
+    assert start.typical and 0.3 < sd < 1.0  # the posterior's mean is 0.55, its sd 0.12
+    # The control: the mode is far away, and the density there far higher.
+    mode = descent(target, frozen, 500)
+    here = potential_at(target, frozen, flattened(start.place))[0]
+    assert mode.potential < here - 100.0
+
+
+def test_it_ends_in_time_and_where_nothing_is_finite():
+    assert np.all(
+        middle_of_mass(lambda x: (np.nan, x), np.ones(2), np.ones(2), key=KEY) == np.ones(2)
+    )
+    begun = middle_of_mass(
+        lambda x: (0.5 * x @ x, x), np.ones(2), np.ones(2), key=KEY, deadline=Deadline.after(0.0)
+    )
+    assert np.all(begun == np.ones(2))
