@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ergodax.tune.curvature import sharpest
-from ergodax.tune.whitening import LowRank
+from ergodax.tune.whitening import Coordinates, LowRank
 
 D = 300
 
@@ -30,6 +30,10 @@ def test_algebra():
     np.testing.assert_allclose(found.times_rows(rows), rows @ matrix.T, rtol=1e-10)
     np.testing.assert_allclose(found.solve_rows(rows), rows @ np.linalg.inv(matrix).T, rtol=1e-10)
     np.testing.assert_allclose(found.row_norms(), np.linalg.norm(matrix, axis=1), rtol=1e-10)
+    whole = Coordinates(jnp.zeros(7), jnp.asarray(factor), found)
+    wanted = np.linalg.slogdet(factor[:, None] * matrix)[1]
+    assert whole.log_volume == pytest.approx(wanted, rel=1e-10)
+    assert abs(found.log_volume) > 0.1  # the control: without the directions it would be another
     past = factor[:, None] * found.past(factor).times_rows(np.eye(7)).T
     np.testing.assert_allclose(past, matrix * factor, rtol=1e-10, atol=1e-12)
     back = found.past(factor).solve_rows(np.eye(7)).T @ found.past(factor).times_rows(np.eye(7)).T

@@ -10,6 +10,7 @@ from ergodax import tree
 from ergodax.target.constrained import unconstrained
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.modes import _log_volume
 from ergodax.tune.start import descent, find_start, potential_at
 from ergodax.tune.variational import middle_of_mass
 from ergodax.tune.whitening import flattened
@@ -68,6 +69,28 @@ def test_the_mode_of_nested_effects_is_a_spike_and_the_start_is_beside_it(x64):
     mode = descent(target, frozen, 500)
     here = potential_at(target, frozen, flattened(start.place))[0]
     assert mode.potential < here - 100.0
+
+
+def test_two_thousand_effects_have_no_mode_where_their_sd_vanishes(x64):
+    """Where no matrix is kept: the spike is no place to begin, nor a mode."""
+    rng, count = np.random.default_rng(5), 2_000
+    group = np.repeat(np.arange(count), 5)
+    y = jnp.asarray(1.0 + 0.4 * rng.standard_normal(count)[group] + rng.standard_normal(5 * count))
+
+    def potential(p):
+        tau, offsets = jnp.exp(p["log_tau"]), p["a"] - p["mu"]
+        prior = 0.5 * (tau**2 + jnp.sum(offsets**2) / tau**2) + (count - 1) * p["log_tau"]
+        return prior + 0.5 * jnp.sum((y - p["a"][group]) ** 2) + 0.5 * (p["mu"] / 5.0) ** 2
+
+    target = ex.Target(potential)
+    init = {"log_tau": jnp.zeros(()), "mu": jnp.zeros(()), "a": jnp.zeros(count)}
+    start = find_start(target, init, DecisionLog(), KEY, Deadline.never())
+    assert start.typical and np.exp(start.place["log_tau"]) == pytest.approx(0.4, abs=0.1)
+    spike = start.place | {"log_tau": jnp.asarray(-20.0), "a": jnp.full(count, start.place["mu"])}
+    assert potential(spike) < potential(start.place) - 1e4, "it is far higher"
+    u = start.coordinates.of_rows(jax.tree.map(lambda x: x[None], spike))
+    lost = _log_volume(target, start.coordinates, u[0])
+    assert lost < float(potential(spike) - potential(start.place)) - 20.0, "and narrower by more"
 
 
 def test_it_ends_in_time_and_where_nothing_is_finite():

@@ -348,15 +348,16 @@ def _log_volume(
     """The logarithm of a mode's volume over that of the first, by the curvature at both.
 
     A density may be far higher where it is far narrower, such as where a variance vanishes, and no
-    draw comes there.
+    draw comes there. By a diagonal, which is not all of the curvature, that is told only where
+    components are e times narrower, taken together.
     """
-    if coordinates.basis.ndim == 1:  # only directions are known
-        return 0.0
     place = coordinates.position(on_device(u, coordinates.basis.dtype))
     there = curvature_coordinates(target, place, key=jax.random.key(0))
     with np.errstate(invalid="ignore"):  # where the density overflows there is no curvature
         larger = there.log_volume - coordinates.log_volume
-    return float(np.nan_to_num(larger, nan=-np.inf, posinf=0.0, neginf=-np.inf))
+    larger = float(np.nan_to_num(larger, nan=-np.inf, posinf=0.0, neginf=-np.inf))
+    surely = coordinates.basis.ndim == 2 or abs(larger) > coordinates.dimension
+    return larger if surely else 0.0
 
 
 def _parted(

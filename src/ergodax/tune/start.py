@@ -103,7 +103,8 @@ def find_start(
         found = "the mode" if mode.converged else "where the search for the mode stopped"
         found, least = ("init", -np.inf) if begin.place is init else (found, np.inf)
         # Of a sum over rows rounding says nothing; else nothing of the curvature there is true.
-        noisy = begin.noise > NOISE and not isinstance(target, Posterior)
+        rows = isinstance(target, Posterior)
+        noisy = begin.noise > NOISE and not rows
         if begin.place is place:
             least = -np.inf if noisy else _least_mass(target, begin, init, key_scale)
         other = _most_mass(target, init, least, key_scale, deadline)
@@ -111,7 +112,7 @@ def find_start(
         if other and other.typical and not (noisy and other.noise > NOISE):
             found = "init" if other.place is init else "the middle of the mass; the mode has none"
             begin = other
-    _tell(log, mode, begin, found)
+    _tell(log, mode, begin, found, rows=rows)
     return begin._replace(mode=place)
 
 
@@ -130,16 +131,17 @@ def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKey
 
     Where a variance vanishes the density may have no bound: it is as high as the search has come
     deep, in a volume that is smaller still, where no draw comes. A mode of which this may be so is
-    told by scales that hardly go together, or by a volume far below that around `init`.
+    told by scales that hardly go together, or by a volume far below that around `init`, where the
+    curvature is known in all directions.
     """
     scales = start.coordinates.scales
-    if start.coordinates.basis.ndim == 1:
-        return np.inf
     torn = scales.min() <= SPIKE * scales.max()
-    volume = start.coordinates.log_volume
-    around = curvature_coordinates(target, init, key=key).log_volume
-    if not torn and not around - volume > NARROWER:
+    if not torn and start.coordinates.basis.ndim == 1:
         return np.inf
+    if not torn:
+        around = curvature_coordinates(target, init, key=key).log_volume
+        if not around - start.coordinates.log_volume > NARROWER:
+            return np.inf
     return _log_mass(target, start.coordinates) + LIGHTER[int(torn)]
 
 
@@ -148,7 +150,7 @@ def _most_mass(
 ) -> Start | None:
     """`init` or the middle of the mass, whichever has more, if it has so much."""
     frozen = tree.freeze(init)
-    if least == np.inf or tree.size(frozen) > LARGEST_DENSE:
+    if least == np.inf:
         return None
     here = Start(init, curvature_coordinates(target, init, key=key), True, False)
     middle = middle_of_mass(
@@ -182,12 +184,12 @@ def lowest_near(target: AbstractTarget, coordinates: Coordinates) -> float:
     return value - min(0.5 * float(slope @ slope), float(coordinates.dimension))
 
 
-def _tell(log: DecisionLog, mode: Minimum, start: Start, found: str) -> None:
+def _tell(log: DecisionLog, mode: Minimum, start: Start, found: str, *, rows: bool) -> None:
     """The decisions, and a fault where the dtype is too coarse."""
     around = "typical draws lie around it" if start.typical else "typical draws lie elsewhere"
     if not start.smooth:
         around += "; the density stops at an edge near it"
-    if start.typical and start.virial > FEW_ROWS:
+    if rows and start.typical and start.virial > FEW_ROWS:
         around += "; a few rows decide, as it seems"
     log.decide("start", found, f"{mode.evaluations} gradients of all rows; {around}")
     coordinates, sizes = start.coordinates, start.coordinates.scales

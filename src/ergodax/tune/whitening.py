@@ -56,6 +56,12 @@ class LowRank(eqx.Module):
         square = 1.0 + np.sum(left * (2.0 * right + left @ (right.T @ right)), axis=1)
         return np.sqrt(np.maximum(square, 0.0))
 
+    @property
+    def log_volume(self) -> float:
+        """log |det R|, by the small matrix that has the same determinant."""
+        left, right = (np.asarray(x, np.float64) for x in (self.left, self.right))
+        return float(np.linalg.slogdet(np.eye(left.shape[1]) + right.T @ left)[1])
+
     def past(self, factor: Float[np.ndarray, " d"]) -> "LowRank":
         """The S for which R diag(factor) = diag(factor) S."""
         column = factor[:, None]
@@ -91,8 +97,13 @@ class Coordinates(eqx.Module):
 
     @property
     def log_volume(self) -> float:
-        """log |det L|, of a matrix."""
-        return float(np.linalg.slogdet(np.asarray(self.basis, np.float64))[1])
+        """log |det L|."""
+        basis = np.asarray(self.basis, np.float64)
+        if basis.ndim == 2:
+            return float(np.linalg.slogdet(basis)[1])
+        with np.errstate(divide="ignore"):
+            volume = float(np.sum(np.log(np.abs(basis))))
+        return volume + (0.0 if self.low_rank is None else self.low_rank.log_volume)
 
     def position(self, u: Float[Array, " d"]) -> PyTree:
         """The position at u, as the user wrote it."""
