@@ -73,6 +73,19 @@ def test_tails_without_a_variance_are_told_and_others_are_not():
     assert doubts.heavy_tail(rng.standard_cauchy((CHAINS, 8))) == 0.0, "too few"
 
 
+def test_tails_that_take_many_draws_are_told():
+    """By 100 runs each: the kurtosis of exp(N(0, 1)) is 114, that of a normal law 3."""
+    rng = np.random.default_rng(3)
+    normal = rng.standard_normal((100, CHAINS, 500))
+    heavy = [doubts.slow_tails("x", each, 0.05) for each in np.exp(normal)]
+    assert sum(map(bool, heavy)) > 60 and "x are so heavy" in max(heavy)
+    assert not any(doubts.slow_tails("x", each, 0.05) for each in normal)
+    enough = (3.0 - 1.0) / (4.0 * normal[0].size)  # the square of an error that so many just tell
+    assert doubts.slow_tails("x", normal[0], 0.7 * np.sqrt(enough))
+    assert not doubts.slow_tails("x", normal[0], 1.4 * np.sqrt(enough))
+    assert doubts.slow_tails("x", np.zeros((CHAINS, 100)), 0.05) == ""
+
+
 def funnel(z):
     """v of N(0, 1), and eight of N(0, exp(2 v))."""
     v, x = z[0], z[1:]

@@ -37,6 +37,15 @@ LOST = (
     "the density does not fall off as {ways}, down to where other parameters are so narrow that "
     "rounding decides: the posterior is improper, or nearly. Give it a prior that falls off there"
 )
+HEAVY = (
+    "the tails of {name} are so heavy (Pareto shape {shape:.2f}) that it has no finite variance, "
+    "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
+    "a prior with lighter tails"
+)
+SLOW = (
+    "the tails of {name} are so heavy that its sd takes {needed:,.0f} draws or more even if they "
+    "are independent; use its quantiles, try a larger max_seconds, or other parameters of the model"
+)
 
 
 def doubt_of_draws(
@@ -213,6 +222,30 @@ def heavy_tail(x: Float[np.ndarray, "chains draws"]) -> float:
     shape = float(genpareto.fit(excess / excess.mean(), floc=0.0)[0])
     error = (1.0 + shape) / np.sqrt(count)
     return shape if shape - 2.0 * error > 0.5 else 0.0
+
+
+def without_variance(name: str, x: Float[np.ndarray, "chains draws"]) -> str:
+    """That a component seems to have no variance; "" where it has."""
+    shape = heavy_tail(x)
+    return HEAVY.format(name=name, shape=shape) if shape else ""
+
+
+def slow_tails(name: str, x: Float[np.ndarray, "chains draws"], accuracy: float) -> str:
+    """That even independent draws, as many as these, would not tell the sd; "" if they would.
+
+    The variance of an sd over its square is (kurtosis - 1) / 4n: 1 / 2n for a normal law, and far
+    more where the tails are heavy. Few draws show too small a kurtosis.
+
+    Args:
+        name: of the component.
+        x: its draws.
+        accuracy: the error of the sd that is small enough, in sds.
+    """
+    square = (x.astype(float) - x.mean()) ** 2
+    if not np.mean(square) > 0.0:
+        return ""
+    needed = (np.mean(square**2) / np.mean(square) ** 2 - 1.0) / (4.0 * accuracy**2)
+    return SLOW.format(name=name, needed=needed) if needed > x.size else ""
 
 
 def improper_direction(

@@ -27,7 +27,13 @@ from ergodax.tune.decisions import (
     error_table,
     is_accurate,
 )
-from ergodax.tune.doubts import heavy_tail, lost_in_rounding, narrowness, stops_near
+from ergodax.tune.doubts import (
+    lost_in_rounding,
+    narrowness,
+    slow_tails,
+    stops_near,
+    without_variance,
+)
 from ergodax.tune.host import split_key
 from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
@@ -56,11 +62,6 @@ NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
 NECK = (
     "draws may be missing where the density narrows, as that of effects does where their variance "
     f"is small; try other parameters of the model{NON_CENTRED}"
-)
-HEAVY = (
-    "the tails of {worst} are so heavy (Pareto shape {shape:.2f}) that it has no finite variance, "
-    "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
-    "a prior with lighter tails"
 )
 LOOKED_AT = 1_000  # draws, from which a mode is told that none has come to
 SURE = 3  # rounds, after which such tails end it
@@ -406,15 +407,14 @@ class _Rounds:
             self.faults.append(told)
         elif self._stay_apart():
             self.faults.append(self._apart())
-        elif not self.good and self.drawn >= SURE and (told := self._heavy()):
+        elif not self.good and self.drawn >= SURE and (told := without_variance(*self._worst())):
             self.faults.append(told)
 
-    def _heavy(self) -> str:
-        """That the variance of the worst component seems to be infinite; "" if it does not."""
+    def _worst(self) -> tuple[str, np.ndarray]:
+        """The component with the largest error, and its draws."""
         worst = int(np.argmax(np.nan_to_num(self.table["error"].to_numpy())))
         parts = [flat_components(x) for x in self.samples.named().values()]
-        shape = heavy_tail(np.concatenate(parts, axis=-1)[..., worst])
-        return HEAVY.format(worst=self.table.index[worst], shape=shape) if shape else ""
+        return str(self.table.index[worst]), np.concatenate(parts, axis=-1)[..., worst]
 
     def _divergent(self) -> float:
         if not isinstance(self.tuned.kernel, Nuts):
@@ -462,12 +462,14 @@ class _Rounds:
         if self.r_hats[-1] > APART:
             component = str(table["r_hat"].idxmax())
             error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
-        elif told := self._heavy():
+        elif told := without_variance(*self._worst()):
             return told
         if not (self.late or self.deadline.over):
             ended = f"{self.drawn} rounds" if self.drawn == self.most else "all there is room for"
             return f"{error}, after {ended}"
         mcse = float(np.nanmax(table[["mcse_mean", "mcse_sd"]].to_numpy()))
+        if told := slow_tails(*self._worst(), self.accuracy):
+            return f"the time was up, and {error}: {told}{NON_CENTRED}"
         times = max((mcse / self.accuracy) ** 2, 1.1)
         return (
             f"the time was up, and {error}; that takes about {times:.2g} times as many draws: try "
