@@ -88,19 +88,7 @@ def report_step(estimate: Any, position: PyTree, step_size: Array, **more: Any) 
     return Info(**(fields | more))
 
 
-class Identified(eqx.Module):
-    """A module that is equal to itself alone, so that it has a hash whatever its leaves are."""
-
-    def __hash__(self) -> int:
-        """By identity."""
-        return object.__hash__(self)
-
-    def __eq__(self, other: object) -> bool:
-        """By identity."""
-        return self is other
-
-
-class Kernel(Identified):
+class Kernel(tree.Identified):
     """A Markov kernel: `init(key, position)` and `step(key, state)`.
 
     `state.position` always exists. Both methods are pure, so they can be compiled, mapped over

@@ -1,12 +1,14 @@
 """Analytic targets: their moments by quadrature and oracle, and their exact samplers."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate
 
-from ergodax import targets
+import ergodax as ex
+from ergodax import network, targets
 
 COVARIANCE = np.array([[2.0, 0.7], [0.7, 1.0]])
 TARGETS = {
@@ -137,3 +139,42 @@ def test_mixture_density_is_the_weighted_sum(x64):
 def test_refused(make):
     with pytest.raises(ValueError, match="must|needs"):
         make()
+
+
+ROWS = {"x": jnp.arange(6.0).reshape(3, 2), "y": jnp.ones(3)}
+
+
+def network_posterior():
+    module = eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
+    return network.posterior(module, (ROWS["x"], ROWS["y"]), network.likelihoods.Gaussian(0.1))
+
+
+COMPILED = {
+    "posterior": lambda: (
+        ex.Posterior(lambda w: -jnp.sum(w**2), lambda w, d: -((d["x"] @ w - d["y"]) ** 2), ROWS),
+        jnp.ones(2),
+    ),
+    "constrained": lambda: (
+        ex.Target(lambda p: p["s"], constraints={"s": ex.transform.positive}),
+        {"s": jnp.ones(())},
+    ),
+    "target": lambda: (targets.gaussian([1.0, -2.0], COVARIANCE), jnp.ones(2)),
+    "network": lambda: ((found := network_posterior()), found.start),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_methods_are_compiled_and_mapped(name, key):
+    """As users write `jax.jit(target.potential)`, whatever the data are."""
+    target, position = COMPILED[name]()
+    position = target.freeze(position)
+    value, gradient = target.value_and_gradient(position)
+    for found in (
+        jax.jit(target.value_and_gradient)(position),
+        jax.vmap(target.value_and_gradient)(jax.tree.map(lambda x: x[None], position)),
+    ):
+        np.testing.assert_allclose(np.squeeze(found[0]), value, rtol=1e-5)
+        for x, y in zip(jax.tree.leaves(found[1]), jax.tree.leaves(gradient), strict=True):
+            np.testing.assert_allclose(np.reshape(x, y.shape), y, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(target.potential)(position), value, rtol=1e-5)
+    assert jax.tree.structure(jax.jit(target.gradient)(position)) == jax.tree.structure(gradient)

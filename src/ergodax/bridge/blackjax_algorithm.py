@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.arrays import as_data, num_rows, take
 from ergodax.data.batching import Batching, WithoutReplacement
-from ergodax.kernel import Identified, Info, Kernel, check_kernel, initial_state
+from ergodax.kernel import Info, Kernel, check_kernel, initial_state
 
 
 def blackjax(kernel: Any) -> Any:
@@ -50,7 +50,7 @@ def blackjax(kernel: Any) -> Any:
     return SamplingAlgorithm(_Init(kernel), _Step(kernel))
 
 
-class _Init(Identified):
+class _Init(tree.Identified):
     """A kernel's init as BlackJAX calls it; a module, so that its numbers stay arguments."""
 
     kernel: Any
@@ -59,7 +59,7 @@ class _Init(Identified):
         return initial_state(self.kernel, position, rng_key)
 
 
-class _Step(Identified):
+class _Step(tree.Identified):
     """A kernel's step as BlackJAX calls it."""
 
     kernel: Any

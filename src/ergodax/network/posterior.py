@@ -90,10 +90,6 @@ class NetworkPosterior(Posterior):
         gradient, values = lax.scan(block, tree.scale(-1.0, slope), jnp.arange(count))
         return jnp.sum(values) - prior, gradient
 
-    def gradient(self, position: PyTree) -> PyTree:
-        """The gradient of U, in the structure of `position`."""
-        return self.value_and_gradient(position)[1]
-
     def module(self, position: dict[str, PyTree]) -> Any:
         """The module with the parameters of a position, such as one draw."""
         return self.program.network.module(tree.thaw(position)["network"])

@@ -13,8 +13,8 @@ from ergodax import tree
 from ergodax.transform import Constraints, as_constraints, log_jacobian
 
 
-class AbstractTarget(eqx.Module):
-    """Anything with a potential.
+class AbstractTarget(tree.Identified):
+    """Anything with a potential; its methods can be compiled, as in `jax.jit(target.potential)`.
 
     One with `constraints` is a density of constrained values, and its methods take positions as
     `freeze` holds them: the potential is that of the unconstrained numbers, Jacobians included.
@@ -45,7 +45,7 @@ class AbstractTarget(eqx.Module):
 
     def gradient(self, position: PyTree) -> PyTree:
         """The gradient of U, in the structure of `position`."""
-        return jax.grad(self.potential)(position)
+        return self.value_and_gradient(position)[1]
 
     def _potential_as_checked(self, position: PyTree) -> Float[Array, ""]:
         """A number with the shape and dtype of U, and its errors."""
