@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help run test test-units test-slow test-all test-torch lint docs bench gallery clean
+.PHONY: help run test test-units test-slow test-all test-torch lint docs bench release-check gallery clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -61,6 +61,9 @@ docs: $(VENV)/app $(VENV)/learn $(VENV)/docs ## the documentation, into site/
 bench: $(VENV)/app ## microseconds a step, compared with a hand-written loop and BlackJAX
 	$(BIN)/python -m benchmarks steps
 
+release-check: $(VENV)/release ## build the wheel, install and use it on each Python; versions agree
+	$(BIN)/python tools/release_check.py
+
 gallery: $(VENV)/app $(VENV)/gallery ## the interactive pages, in the browser
 	$(BIN)/python -m gallery
 
@@ -72,7 +75,7 @@ $(BIN)/python:
 	@test -n "$(PYTHON)"
 	$(PYTHON) -m venv $(VENV)
 
-EXTRAS := app learn test gallery browser lint docs
+EXTRAS := app learn test gallery browser lint docs release
 $(EXTRAS:%=$(VENV)/%): $(VENV)/%: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[$*]'
 	@touch $@

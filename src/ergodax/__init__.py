@@ -93,7 +93,7 @@ if TYPE_CHECKING:  # the others are imported when they are first used
     )
     from ergodax.tune import advise, infer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     # what is sampled, and from which data
