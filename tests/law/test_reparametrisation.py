@@ -198,14 +198,18 @@ def test_numbers_that_need_a_shorter_step_are_given_up(monkeypatch):
         now = chains.target
         return now.originals(rows) if isinstance(now, ReparametrisedTarget) else rows
 
-    assert np.allclose(ends(), 2.0 * starts, rtol=0, atol=1e-4), "chains are where they were"
+    numbers, changed = chains.target.numbers(2.0 * starts), scales.changed
+    near = np.where(changed, np.clip(numbers, -nuts.FARTHEST, nuts.FARTHEST), numbers)
+    assert np.abs(numbers - near).max() > 0.1
+    same = chains.target.originals(near)
+    assert np.allclose(ends(), same, rtol=0, atol=1e-4), "chains are where they were, or near"
     chains.step = 0.45
     assert not chains.is_worse()
     chains.step = 0.35
     assert chains.is_worse()
     chains.give_up(rng.normal(size=(4, 50, 6)))
     assert chains.target is target and chains.acceptance == 0.8 and not chains.is_worse()
-    assert np.allclose(ends(), 2.0 * starts, rtol=0, atol=1e-4)
+    assert np.allclose(ends(), same, rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -237,3 +241,29 @@ def test_neals_funnel_is_sampled_whole_and_not_without_it():
     assert off[True] < 5.0 and error[True] < 0.02
     # The control: as many steps of NUTS in the numbers of the model know far less, or are wrong.
     assert off[False] > 5.0 or error[False] > 5.0 * error[True]
+
+
+@pytest.mark.parametrize("standing", [True, False])
+def test_chains_that_stand_still_in_a_neck_do_not_hide_it(standing, monkeypatch):
+    """Two chains of four have not moved, with effects far from their law; else they are as others.
+
+    The negative control: with all of them in, nothing would be found.
+    """
+    like, rng = jax.tree.map(np.float32, LIKE), np.random.default_rng(1)
+    draws = likely(200, are_centred=True).reshape(4, 50, -1)
+    if standing:
+        draws[:2] = draws[:2, :1]
+        draws[:2, :, 1], draws[:2, :, 3:] = -6.0, 3.0 * RNG.standard_normal(GROUPS)
+    target, ends = ex.Target(centred), jnp.asarray(draws[:, -1], jnp.float32)
+
+    def found():
+        chains = nuts._Chains(target, Coordinates(like, jnp.eye(9)), ends, 6, Deadline.never(), 0.8)
+        return chains, chains.reparametrise(draws, rng)
+
+    chains, changed = found()
+    assert changed and set(chains.target.causes) == {0, 1}
+    assert chains.target.constrain.scales.changed.sum() >= GROUPS - 1
+    assert np.abs(np.asarray(chains.ends)).max() < 10.0, "all begin within reach"
+    if standing:
+        monkeypatch.setattr(nuts, "STILL", 0.0)
+        assert not found()[1]

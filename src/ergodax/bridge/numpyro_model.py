@@ -142,6 +142,16 @@ def numpyro(
         TypeError: not a model.
         ImportError: NumPyro is missing, or funsor, where there are discrete latent sites.
 
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist
+        >>> def model(x):
+        ...     m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        ...     with numpyro.plate("rows", len(x)):
+        ...         numpyro.sample("x", dist.Normal(m, 1.0), obs=x)
+        >>> posterior = ex.bridge.numpyro(model, jnp.linspace(-1.0, 3.0, 100))
+        >>> posterior.num_data, [*posterior.start(jax.random.key(0))]  # rows, and latent sites
+        (100, ['m'])
+
     Reference:
         Phan, Pradhan and Jankowiak, Composable effects for flexible and accelerated probabilistic
         programming in NumPyro, 2019.

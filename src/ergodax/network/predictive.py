@@ -301,6 +301,17 @@ def predict(
     Raises:
         TypeError: positions that are not the posterior's.
         ValueError: targets that do not fit.
+
+    Example:
+        >>> import equinox as eqx, jax, jax.numpy as jnp
+        >>> import ergodax.network as network
+        >>> module = eqx.nn.MLP(3, 1, 4, 1, key=jax.random.key(0))
+        >>> likelihood = network.likelihoods.Gaussian(0.1)
+        >>> posterior = network.posterior(module, (jnp.ones((8, 3)), jnp.ones(8)), likelihood)
+        >>> members = jax.tree.map(lambda w: jnp.stack([w, 1.1 * w, 1.2 * w]), posterior.start)
+        >>> found = network.predict(posterior, members, jnp.ones((5, 3)))  # five new rows
+        >>> found.count, found.mean.shape, bool((found.variance > 0.1**2).all())
+        (3, (5,), True)
     """
     rows, targets = _checked(posterior, rows, targets)
     if not isinstance(positions, dict) or "network" not in positions:

@@ -86,7 +86,14 @@ def processes(
         ImportError: cloudpickle is missing.
         RuntimeError: a worker has ended with an error; when the others have ended too.
 
-    Example: `ex.replicas.processes("run", estimate, 4, key=jax.random.key(0), seconds=60)`
+    Example:
+        >>> import ergodax as ex, jax, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report = ex.replicas.processes(
+        ...         folder, jax.random.normal, 2, key=jax.random.key(0), num=50
+        ...     )
+        >>> report.num, len(report.workers)
+        (100, 2)
     """
     num_workers = whole_number("num_workers", num_workers)
     left = whole_number("restarts", restarts, at_least=0)

@@ -115,6 +115,15 @@ def read(folder: Any) -> Report:
     Raises:
         FileNotFoundError: no replicas are there.
         CheckpointError: the manifest is damaged.
+
+    Example:
+        >>> import ergodax as ex, jax, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     given = dict(key=jax.random.key(0), num=100, worker="first")
+        ...     made = ex.replicas.work(folder, jax.random.normal, **given)
+        ...     report = ex.replicas.read(folder)
+        >>> report.num, bool(abs(report.estimate) < 4.0 * report.error)  # the mean is 0
+        (100, True)
     """
     place = place_of(folder)
     there = place.manifest()

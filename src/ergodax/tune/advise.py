@@ -257,6 +257,13 @@ def probe_modes(
 
     Raises:
         ValueError: fewer than 1 restart, a spread that is not positive.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> wells = ex.Target(lambda x: jnp.sum((x**2 - 4.0) ** 2))
+        >>> found = ex.tune.probe_modes(wells, jax.random.key(0), init=jnp.ones(1))
+        >>> found.count, sorted(round(float(x[0]), 3) for x in found.positions)
+        (2, [-2.0, 2.0])
     """
     whole_number("restarts", restarts, hint="Try 8.")
     real_number("spread", spread, above=0.0, hint="Try 3.")

@@ -56,6 +56,14 @@ def round_coordinates(target: AbstractTarget, mode: PyTree, *, key: PRNGKeyArray
 
     Raises:
         TypeError: data that are a source.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 1000)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> found = ex.tune.round_coordinates(model, jnp.float32(1.0), key=jax.random.key(0))
+        >>> found.scales.round(4).tolist()  # the posterior's sd, one over the root of 1,001
+        [0.0316]
     """
     check_resident(target, "tune.round_coordinates", "a subset: source.subset(10_000)")
     small = tree.size(tree.freeze(mode)) <= LARGEST_AVERAGED
@@ -85,6 +93,13 @@ def curvature_coordinates(
         centre: where, a mode at best.
         key: for the rows that stand for all the data.
         max_rows: how many of them.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.targets.gaussian(jnp.zeros(2), jnp.array([4.0, 100.0]))  # variances
+        >>> found = ex.tune.curvature_coordinates(target, jnp.zeros(2), key=jax.random.key(0))
+        >>> found.scales.round(3).tolist()
+        [2.0, 10.0]
     """
     centre = tree.freeze(centre, "centre")
     dtype = tree.result_dtype(centre)
@@ -138,6 +153,14 @@ def draws_coordinates(coordinates: Coordinates, draws: Float[np.ndarray, "draws 
         coordinates: the present ones.
         draws: in the present u. The covariance is shrunk towards its diagonal, the more the fewer
             draws there are a dimension; beyond 1,024 dimensions only the diagonal is used.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp, numpy as np
+        >>> draws = np.random.default_rng(0).normal([1.0, 0.0], [2.0, 0.5], size=(1000, 2))
+        >>> before = ex.tune.Coordinates(jnp.zeros(2), jnp.ones(2))
+        >>> after = ex.tune.draws_coordinates(before, draws)
+        >>> after.of_flats(draws).std(axis=0).round(2).tolist()
+        [1.0, 1.0]
     """
     mean, count, d = draws.mean(axis=0), *draws.shape
     variance = np.maximum(draws.var(axis=0), 1e-12)
@@ -395,6 +418,14 @@ def whiten(
 
     Raises:
         ValueError: the Hessian is not positive definite: not a mode, or a flat direction.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 1000)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> found = ex.tune.whiten(model, jnp.float32(1.0), 100, key=jax.random.key(0))
+        >>> round(float(found.basis[0, 0]), 4), round(float(found.noise[0]))  # sd, and noise in u
+        (0.0316, 12)
     """
     gaussian = averaged_gaussian(
         posterior, mode, key=key, num_pairs=num_pairs, num_rounds=num_rounds, max_rows=max_rows

@@ -23,6 +23,8 @@ PROBES = 8  # pairs of places around a draw
 # Of the curvature at draws:
 PLACES, PRODUCTS = 8, 3
 ASIDE = 0.01  # posterior sds
+UNSTABLE, NARROW = 2.0, 4.0  # of h^2 times the curvature, and of the curvature over the usual one
+LIMIT = 3.0  # of h^2 times the curvature, so near to 4 that the density seems to go on beyond
 # Of the look along rays:
 FAR = 1e2, 1e4  # lengths
 FURTHER = 1e8, 1e12  # along one component, in which nothing cancels: a density may be as wide
@@ -91,6 +93,15 @@ def whole_temperature(posterior: Posterior, draws: PyTree, *, key: PRNGKeyArray)
         posterior: with data in memory.
         draws: positions with leading axes chains and draws; c is the mean of the chain.
         key: for which of them.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 1000)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> z = jax.random.normal(jax.random.key(0), (4, 500)) / 1001**0.5  # of the posterior's sd
+        >>> told = lambda draws: ex.tune.whole_temperature(model, draws, key=jax.random.key(1))
+        >>> round(told(1.0 + z)), round(told(1.0 + 2.0 * z))  # right ones, and twice as wide
+        (1, 4)
     """
     leaves, structure = jax.tree.flatten(tree.freeze(draws))
     chains, count = leaves[0].shape[:2]
@@ -178,6 +189,25 @@ def narrowness(
     found = [curvature(np.asarray(u, np.float64)) for u in coordinates.of_rows(rows)]
     finite = np.nan_to_num(found, nan=0.0, posinf=0.0)  # beside an edge
     return float(finite[: len(steepest)].max()), float(np.median(finite[len(steepest) :]))
+
+
+def is_unstable(step: float, top: float, usual: float) -> bool:
+    """Whether a step is too long for places that draws come to, or for some beyond them.
+
+    No trajectory comes to where h^2 times the curvature is above 4. Draws that lie up to near that
+    limit say that the density goes on there, and so do some that lie half as far, where it curves
+    far more than elsewhere. On a normal law h^2 times the curvature is 2.4 at most.
+
+    Args:
+        step: h.
+        top: the largest curvature at draws, as `narrowness` finds it.
+        usual: that at most of them.
+
+    Example:
+        >>> is_unstable(1.1, 1.0, 1.0), is_unstable(0.1, 250.0, 1.0), is_unstable(1.0, 3.5, 1.0)
+        (False, True, True)
+    """
+    return step**2 * top > (UNSTABLE if top > NARROW * usual else LIMIT)
 
 
 def lost_in_rounding(target: AbstractTarget, coordinates: Coordinates, draws: PyTree) -> str:

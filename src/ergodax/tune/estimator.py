@@ -96,6 +96,15 @@ def choose_estimator(
         points: places at which the noise is measured, draws of the posterior or near it.
         longest_step: the largest h to consider.
         smallest_batch: the smallest n.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x = jnp.linspace(-1.0, 3.0, 1000)
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> white = ex.tune.Coordinates(jnp.float32(1.0), jnp.full(1, 0.0316))  # mode and sd
+        >>> inside, points = ex.tune.in_coordinates(model, white), jnp.array([[-1.0], [1.0]])
+        >>> ex.tune.choose_estimator(inside, x, points).name  # a batch with it has no noise here
+        'ControlVariate'
     """
     best, costs = None, {}
     for name, covariance in _covariances(posterior, rows, points).items():

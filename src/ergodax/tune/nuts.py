@@ -40,6 +40,8 @@ ACCEPTANCE = 0.8
 CAREFUL = 0.95  # acceptance, where trajectories at the usual one diverge
 GAIN = 1.5  # of the logarithm of the step, at the first change
 LOOK = 0.1  # of the time left, that a look for scales which depend on others may take
+STILL = 0.5  # of the share of steps in which the chain that moves most does
+FARTHEST = 4.0  # sds, at which a chain begins in other numbers
 PROGRAM = 5.0  # seconds, in which that of other numbers is compiled
 SHORTER_THERE = 0.8  # times the step in the model's own numbers: other ones are no better
 SHORTER = 0.25  # of a first step that is hardly ever accepted
@@ -267,6 +269,14 @@ def warm_up(
         acceptance: that the step is adapted to.
         reparametrise: whether parameters whose scale depends on others may be replaced by numbers
             whose scale does not.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> target = ex.targets.gaussian(jnp.zeros(2), jnp.array([4.0, 100.0]))  # sds 2 and 10
+        >>> rough = ex.tune.Coordinates(jnp.zeros(2), jnp.array([2.0, 5.0]))
+        >>> found = ex.tune.warm_up(target, rough, jnp.ones((4, 2)), key=jax.random.key(0))
+        >>> (abs(found.coordinates.scales / [2.0, 10.0] - 1.0) < 0.2).tolist()
+        [True, True]
     """
     deadline = deadline or Deadline.never()
     chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
@@ -381,13 +391,19 @@ class _Chains:
         left = self.deadline.left()
         if not draws.size or seconds > LOOK * left or again > left:
             return False
-        rows = self._originals(draws)
-        scales = conditional_scales(self.original, like, rows[: -len(self.ends)], rng)
+        moves = np.mean(np.any(np.diff(draws, axis=1), axis=2), axis=1)
+        moving = draws[moves >= STILL * moves.max()]  # others are not where their law is
+        seen = self._originals(moving)[: -len(self.ends)]
+        scales = conditional_scales(self.original, like, seen, rng)
         if scales is None:
             return False
+        rows = self._originals(draws)
         self.before = self.step if self.target is self.original else self.before
         target = reparametrised(self.original, scales)
-        self._go_on_in(target, target.numbers(rows))
+        # A chain that stood still in a neck would begin hundreds of sds away.
+        numbers = target.numbers(rows)
+        near = np.clip(numbers, -FARTHEST, FARTHEST)
+        self._go_on_in(target, np.where(scales.changed, near, numbers))
         self.acceptance = max(self.acceptance, CAREFUL)  # since steps must suit the narrowest place
         return True
 

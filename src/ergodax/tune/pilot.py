@@ -78,6 +78,15 @@ def tune(
     Returns:
         None where no batch serves: every one is too noisy, the chains diverge, leave the support or
         miss what a few rows say. The log says which.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x, log = jnp.linspace(-1.0, 3.0, 1000), ex.tune.DecisionLog()
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> white = ex.tune.Coordinates(jnp.float32(1.0), jnp.full(1, 0.0316))  # mode and sd
+        >>> tuned = ex.tune.tune(model, white, log, key=jax.random.key(0), progress=False)
+        >>> bool(tuned.bias.worst(coarse=True) < 0.05)  # in posterior sds
+        True
     """
     key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))

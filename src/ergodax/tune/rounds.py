@@ -28,6 +28,7 @@ from ergodax.tune.decisions import (
     is_accurate,
 )
 from ergodax.tune.doubts import (
+    is_unstable,
     lost_in_rounding,
     narrowness,
     slow_tails,
@@ -54,8 +55,6 @@ NUMBERS = 2**28  # that the draws may have, all chains together
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 FEWEST = 8  # draws of a chain that tell anything
 GRACE = 2.0  # seconds for the first draws where the time is up already
-# A step h is too long where h^2 times the curvature is so large, and so many times the usual one.
-UNSTABLE, NARROW = 2.0, 4.0
 LESS, SHORTENED = 0.25, 3  # times the step, at most so many times
 ALONE = 1.0  # times the accuracy, that the draws of shorter steps have by themselves
 NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
@@ -255,7 +254,7 @@ class _Rounds:
         draws, norms = as_sampled(self.target, last.position), last.info.gradient_norm
         top, usual = narrowness(self.target, coordinates, draws, norms, key=key)
         h = float(kernel.step_size)
-        unstable = h**2 * top > UNSTABLE and top > NARROW * usual
+        unstable = is_unstable(h, top, usual)
         # In a second run of an inference that is kept, what was drawn decides and not the time.
         time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
         if unstable and self.shortened < SHORTENED and time and self.drawn < self.most:

@@ -135,6 +135,14 @@ def find_step(
 
     Raises:
         ValueError: an unknown readout, a number out of range, or a sampler without a momentum.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> gradient = ex.FullGradient(ex.targets.gaussian(jnp.zeros(100), jnp.ones(100)))
+        >>> found = ex.tune.find_step(lambda h: ex.sgld(gradient, h), gradient, jnp.zeros(100), 0.2,
+        ...     key=jax.random.key(0), num_rounds=20)
+        >>> 0.08 < found.step_size < 0.14  # the temperature is 1 / (1 - h / 2): 1.05 at 0.095
+        True
     """
     choice("readout", readout, READOUTS)
     for name, value in (("excess", excess), ("step_size", step_size), ("temperature", temperature)):

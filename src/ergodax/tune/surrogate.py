@@ -166,6 +166,15 @@ def tune_surrogate(
     Returns:
         A kernel of `ex.exact.delayed_acceptance`; None where the surrogate remains so wrong that
         hardly a proposal would be accepted, where it is finite nowhere, or where the time is up.
+
+    Example:
+        >>> import ergodax as ex, jax, jax.numpy as jnp
+        >>> x, log = jnp.linspace(-1.0, 3.0, 100), ex.tune.DecisionLog()
+        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+        >>> mode, key = jnp.float32(1.0), jax.random.key(0)
+        >>> found = ex.tune.tune_surrogate(model, mode, log, key, progress=False)
+        >>> log.decisions[0].what, found.bias, found.starts.shape  # no bias, four chains
+        ('surrogate', None, (4, 1))
     """
     deadline = deadline or Deadline.never()
     hessian = None if deadline.over else whole_hessian(posterior, tree.freeze(mode))

@@ -244,6 +244,14 @@ def in_coordinates(target: AbstractTarget, coordinates: Coordinates) -> Abstract
     Args:
         target: of the position.
         coordinates: the map to u.
+
+    Example:
+        >>> import ergodax as ex, jax.numpy as jnp
+        >>> target = ex.targets.gaussian(jnp.ones(2), jnp.array([4.0, 100.0]))  # variances
+        >>> white = ex.tune.Coordinates(jnp.ones(2), jnp.array([2.0, 10.0]))  # mean and sds
+        >>> inside, u = ex.tune.in_coordinates(target, white), jnp.array([1.0, -3.0])
+        >>> bool(jnp.allclose(inside.gradient(u), u))  # as of a standard normal law
+        True
     """
     if isinstance(target, Posterior):
         return posterior_in(target, coordinates)

@@ -240,3 +240,14 @@ def test_a_module_with_a_function_among_its_leaves(rows):
     table = result.table  # by batches where there are many rows, with a bias
     error = table["sd"] * (table["mcse_mean"] + table["bias_mean"])
     assert (np.abs(table["mean"] - mean) < ERRORS * error).all()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_curved_valley_to_its_ends(number, x64):
+    """x of N(1, 1), and y of N(x^2, 0.03^2), whose ends curve 40 times as much as its middle."""
+    valley = lambda z: 0.5 * (z[0] - 1.0) ** 2 + 0.5 * ((z[1] - z[0] ** 2) / 0.03) ** 2  # noqa: E731
+    result = run(ex.Target(valley), jnp.zeros(2), key=jax.random.key(number), max_seconds=120.0)
+    exact = [1.0, 2.0], [1.0, np.sqrt(6.0 + 0.03**2)]
+    assert not result.converged or off_by(result.table, *exact) < ERRORS, result.verdict()
+    # The negative control: what a step that is too long for the ends had found.
+    assert off_by(result.table, [0.8, 1.07], [0.66, 1.1]) > ERRORS

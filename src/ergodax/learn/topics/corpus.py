@@ -190,6 +190,13 @@ def counted(documents: Iterable[Document], num_words: int) -> csr_array:
     Args:
         documents: in any number.
         num_words: W, of the vocabulary.
+
+    Example:
+        >>> from ergodax.learn import topics
+        >>> words = topics.Vocabulary(["cat", "dog", "law"])
+        >>> documents = map(words.bag, ["Cat, dog, cat!", "the law"])
+        >>> topics.counted(documents, len(words)).toarray().tolist()
+        [[2, 1, 0], [0, 0, 1]]
     """
     held = list(documents)
     starts = np.cumsum([0, *(len(document.words) for document in held)])
@@ -325,6 +332,16 @@ def open_corpus(
         FileNotFoundError: there is no such file.
         CorpusError: the file cannot be read as what its name promises.
         ValueError: no word is left for the vocabulary, or no document.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from ergodax.learn import topics
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for number, text in enumerate(["cat and dog", "dog and law", "law and cat"]):
+        ...         _ = pathlib.Path(folder, f"{number}.txt").write_text(text)
+        ...     corpus = topics.open_corpus(pathlib.Path(folder), min_documents=2, max_share=0.9)
+        >>> corpus.num_documents, corpus.vocabulary.words  # "and" is in too many
+        (3, ('cat', 'dog', 'law'))
     """
     if not path.exists():
         raise FileNotFoundError(f"no such corpus: {path}")

@@ -70,6 +70,14 @@ def hold_back(
 
     Raises:
         ValueError: there is none.
+
+    Example:
+        >>> import numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> bags = scipy.sparse.csr_array(np.array([[3, 1, 0], [0, 2, 2]]))  # four tokens each
+        >>> found = topics.hold_back(bags, np.random.default_rng(0), "half")
+        >>> found.seen.sum(axis=1).tolist(), int(found.counts.sum())
+        ([2, 2], 4)
     """
     every = {"tenth": 10, "half": 2}[held_back]
     counts = bags.data.astype(np.int64)
@@ -175,6 +183,15 @@ def describe(
 
     Raises:
         ValueError: fewer words than `top`, or not a word's name for each column of phi.
+
+    Example:
+        >>> import numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> names = topics.Vocabulary(["cat", "dog", "law"])
+        >>> phi, shares = np.array([[0.6, 0.3, 0.1], [0.0, 0.2, 0.8]]), np.array([0.4, 0.6])
+        >>> bags = scipy.sparse.csr_array(np.array([[2, 1, 0], [0, 0, 3]]))
+        >>> topics.describe(phi, shares, names, bags, top=2).words  # the larger topic comes first
+        [['law', 'dog'], ['cat', 'dog']]
     """
     if phi.shape[1] != len(vocabulary):
         raise ValueError(f"phi has {phi.shape[1]} words, the vocabulary {len(vocabulary)}.")
@@ -222,6 +239,13 @@ def npmi(top: Int[np.ndarray, "K top"], bags: csr_array) -> Float[np.ndarray, " 
 
     Raises:
         ValueError: fewer than two words a topic, or no documents.
+
+    Example:
+        >>> import numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> bags = scipy.sparse.csr_array(np.array([[2, 1, 0], [0, 0, 3]]))
+        >>> topics.npmi(np.array([[0, 1], [1, 2]]), bags).tolist()  # always together, and never
+        [1.0, -1.0]
 
     Reference:
         Bouma, Normalized (pointwise) mutual information in collocation extraction, 2009.

@@ -28,6 +28,13 @@ def nothing_assigned(tokens: Tokens, num_topics: int) -> Int[Array, "*blocks row
     Args:
         tokens: in blocks or not.
         num_topics: K.
+
+    Example:
+        >>> import numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> tokens, _ = topics.lay_out(scipy.sparse.csr_array(np.array([[2, 1, 0], [0, 0, 3]])))
+        >>> bool((topics.nothing_assigned(tokens, 5) == 5).all())  # topics 0 to 4, and 5 for none
+        True
     """
     return jnp.full(tokens.words.shape, num_topics, jnp.int32)
 
@@ -55,6 +62,16 @@ def sweep(
 
     Returns:
         The topic of each token after, and n_dk, how many tokens of each document are of topic k.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> tokens, _ = topics.lay_out(scipy.sparse.csr_array(np.array([[2, 1, 0], [0, 0, 3]])))
+        >>> phi = jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])  # topics that share no word
+        >>> none = topics.nothing_assigned(tokens, 2)
+        >>> _, counts = topics.sweep(jax.random.key(0), tokens, none, phi, jnp.ones(2))
+        >>> counts[0, :, :2].T.tolist()  # of both documents, tokens of topic 0 and of topic 1
+        [[3.0, 0.0], [0.0, 3.0]]
     """
     num_topics = phi.shape[0]
     if num_topics == 1:
@@ -110,6 +127,14 @@ def add_words(counts: Counts, tokens: Tokens, assigned: Assigned, weight: Number
         tokens: of one block.
         assigned: the topic of each token.
         weight: what each counts for.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> tokens, _ = topics.lay_out(scipy.sparse.csr_array(np.array([[2, 1, 0], [0, 1, 3]])))
+        >>> assigned = jnp.where(tokens.words < 2, 0, 1)  # the last word to topic 1
+        >>> topics.add_words(jnp.zeros((2, 3), jnp.int32), tokens, assigned, 1).tolist()
+        [[2, 2, 0], [0, 0, 3]]
     """
     one = (tokens.words >= 0).astype(counts.dtype) * jnp.asarray(weight, counts.dtype)
     return counts.at[assigned, jnp.maximum(tokens.words, 0)].add(one, mode="drop")
@@ -174,6 +199,15 @@ def document_weights(
         alpha: of the documents' weights.
         burn_in: sweeps before the first draw of phi.
         sweeps: with each draw of phi.
+
+    Example:
+        >>> import jax, numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> bags = scipy.sparse.csr_array(np.array([[2, 1, 0], [0, 0, 3]]))
+        >>> phi = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], np.float32)
+        >>> found = topics.document_weights(jax.random.key(0), bags, phi[None], np.full(2, 0.1))
+        >>> (100 * found[0]).round().tolist()  # per cent of each document
+        [[97.0, 3.0], [3.0, 97.0]]
     """
     parts, draws = [], jnp.asarray(phis)
     weights = jnp.asarray(alpha, draws.dtype)

@@ -36,6 +36,14 @@ def lay_out(
 
     Returns:
         The tokens, and for each document its place among the columns of all groups.
+
+    Example:
+        >>> import numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> bags = scipy.sparse.csr_array(np.array([[0, 0, 1], [2, 1, 0]]))
+        >>> tokens, places = topics.lay_out(bags)
+        >>> places.tolist(), tokens.words[:3, :2].T.tolist()  # the longest document comes first
+        ([1, 0], [[0, 0, 1], [2, -1, -1]])
     """
     count, _ = shape_of(bags)
     given = [np.arange(count)] if blocks is None else blocks
@@ -67,6 +75,12 @@ def shape_of(bags: csr_array) -> tuple[int, int]:
 
     Args:
         bags: counts of words, shape (documents, words).
+
+    Example:
+        >>> import numpy as np, scipy
+        >>> from ergodax.learn import topics
+        >>> topics.shape_of(scipy.sparse.csr_array(np.array([[0, 0, 1], [2, 1, 0]])))
+        (2, 3)
     """
     shape: Any = bags.shape
     return shape
