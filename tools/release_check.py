@@ -37,10 +37,10 @@ assert "Welling" in str(ex.cite(ex.sgld(ex.FullGradient(target), 0.1)))
 WITH_EXTRAS = """
 import flax.linen, jax, numpy as np
 from ergodax import network
-from ergodax.learn import LinearRegression
+from ergodax.learn import LinearRegressor
 x = np.random.default_rng(0).normal(size=(200, 2)).astype("float32")
 y = x @ np.array([1.0, -2.0], "float32")
-assert abs(LinearRegression().fit(x, y).score(x, y) - 1.0) < 0.01
+assert abs(LinearRegressor().fit(x, y).score(x, y) - 1.0) < 0.01
 module = flax.linen.Dense(1)
 bound = module.bind(module.init(jax.random.key(0), x))
 posterior = network.posterior(bound, (x, y), network.likelihoods.Gaussian(0.1))
