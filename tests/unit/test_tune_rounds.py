@@ -211,7 +211,7 @@ def test_tables_differ_only_by_more_than_chance_and_accuracy():
 
 def test_a_step_is_too_long_near_the_limit_and_where_the_density_narrows():
     for dimension in (1, 10, 1_000):  # the step to which it is adapted on a normal law
-        assert not doubts.is_unstable(1.55 / dimension**0.25, 1.0, 1.0)
-    assert not doubts.is_unstable(0.1, 150.0, 1.0) and not doubts.is_unstable(0.1, 250.0, 100.0)
-    assert doubts.is_unstable(0.1, 250.0, 1.0), "it narrows"
-    assert doubts.is_unstable(0.1, 350.0, 100.0), "it goes on beyond where trajectories come"
+        assert doubts.shortening(1.55 / dimension**0.25, 1.0, 1.0) == 1.0
+    assert doubts.shortening(0.1, 150.0, 1.0) == doubts.shortening(0.1, 250.0, 100.0) == 1.0
+    assert doubts.shortening(0.1, 250.0, 1.0) == doubts.LESS, "it narrows"
+    assert doubts.shortening(0.1, 350.0, 100.0) == doubts.HALF, "it goes on beyond the draws"

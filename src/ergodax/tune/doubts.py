@@ -25,6 +25,7 @@ PLACES, PRODUCTS = 8, 3
 ASIDE = 0.01  # posterior sds
 UNSTABLE, NARROW = 2.0, 4.0  # of h^2 times the curvature, and of the curvature over the usual one
 LIMIT = 3.0  # of h^2 times the curvature, so near to 4 that the density seems to go on beyond
+LESS, HALF = 0.25, 0.5  # times the step, in the one case and in the other
 # Of the look along rays:
 FAR = 1e2, 1e4  # lengths
 FURTHER = 1e8, 1e12  # along one component, in which nothing cancels: a density may be as wide
@@ -191,8 +192,8 @@ def narrowness(
     return float(finite[: len(steepest)].max()), float(np.median(finite[len(steepest) :]))
 
 
-def is_unstable(step: float, top: float, usual: float) -> bool:
-    """Whether a step is too long for places that draws come to, or for some beyond them.
+def shortening(step: float, top: float, usual: float) -> float:
+    """By which a step is too long for places that draws come to, or for some beyond them; else 1.
 
     No trajectory comes to where h^2 times the curvature is above 4. Draws that lie up to near that
     limit say that the density goes on there, and so do some that lie half as far, where it curves
@@ -204,10 +205,12 @@ def is_unstable(step: float, top: float, usual: float) -> bool:
         usual: that at most of them.
 
     Example:
-        >>> is_unstable(1.1, 1.0, 1.0), is_unstable(0.1, 250.0, 1.0), is_unstable(1.0, 3.5, 1.0)
-        (False, True, True)
+        >>> shortening(1.1, 1.0, 1.0), shortening(0.1, 250.0, 1.0), shortening(1.0, 3.5, 1.0)
+        (1.0, 0.25, 0.5)
     """
-    return step**2 * top > (UNSTABLE if top > NARROW * usual else LIMIT)
+    if step**2 * top > UNSTABLE and top > NARROW * usual:
+        return LESS
+    return HALF if step**2 * top > LIMIT else 1.0
 
 
 def lost_in_rounding(target: AbstractTarget, coordinates: Coordinates, draws: PyTree) -> str:

@@ -28,9 +28,10 @@ from ergodax.tune.decisions import (
     is_accurate,
 )
 from ergodax.tune.doubts import (
-    is_unstable,
+    LESS,
     lost_in_rounding,
     narrowness,
+    shortening,
     slow_tails,
     stops_near,
     without_variance,
@@ -55,7 +56,7 @@ NUMBERS = 2**28  # that the draws may have, all chains together
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
 FEWEST = 8  # draws of a chain that tell anything
 GRACE = 2.0  # seconds for the first draws where the time is up already
-LESS, SHORTENED = 0.25, 3  # times the step, at most so many times
+SHORTENED = 3  # times that the step is made shorter, at most
 ALONE = 1.0  # times the accuracy, that the draws of shorter steps have by themselves
 NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
 NECK = (
@@ -254,13 +255,14 @@ class _Rounds:
         draws, norms = as_sampled(self.target, last.position), last.info.gradient_norm
         top, usual = narrowness(self.target, coordinates, draws, norms, key=key)
         h = float(kernel.step_size)
-        unstable = is_unstable(h, top, usual)
+        factor = shortening(h, top, usual)
+        unstable = factor < 1.0
         # In a second run of an inference that is kept, what was drawn decides and not the time.
         time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
         if unstable and self.shortened < SHORTENED and time and self.drawn < self.most:
             why = f"where the density narrows a step of {h:.3g} is unstable"
-            self.log.decide("shorter step", f"{LESS * h:.3g}", why)
-            less = dataclasses.replace(kernel, step_size=LESS * kernel.step_size)
+            self.log.decide("shorter step", f"{factor * h:.3g}", why)
+            less = dataclasses.replace(kernel, step_size=factor * kernel.step_size)
             self.tuned = dataclasses.replace(self.tuned, kernel=less)
             if not self.shortened:
                 self.before = len(self.parts)
