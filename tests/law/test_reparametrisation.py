@@ -172,6 +172,11 @@ def test_it_is_told_where_rounding_decides():
     told = lost_in_rounding(target, plain, _positions(rows))
     assert "log_tau decreases" in told and "improper" in told
     assert lost_in_rounding(target.original, plain, _positions(rows)) == ""
+    rows[:10, 1] = -13.0  # 2e-6: draws are told apart, but trajectories feel it
+    assert lost_in_rounding(target, plain, _positions(rows)) == ""
+    assert lost_in_rounding(target, plain, _positions(rows), diverged=True)
+    rows[:10, 1] = -1.0
+    assert lost_in_rounding(target, plain, _positions(rows), diverged=True) == ""
 
 
 def _positions(rows):

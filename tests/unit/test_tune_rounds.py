@@ -13,6 +13,7 @@ from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Tuned, differ, er
 from ergodax.tune.doubts import narrowness
 from ergodax.tune.kept import Kept
 from ergodax.tune.nuts import Nuts
+from ergodax.tune.tails import endless_tail
 from ergodax.tune.whitening import Coordinates
 
 D, CHAINS = 20, 4
@@ -215,3 +216,20 @@ def test_a_step_is_too_long_near_the_limit_and_where_the_density_narrows():
     assert doubts.shortening(0.1, 150.0, 1.0) == doubts.shortening(0.1, 250.0, 100.0) == 1.0
     assert doubts.shortening(0.1, 250.0, 1.0) == doubts.LESS, "it narrows"
     assert doubts.shortening(0.1, 350.0, 100.0) == doubts.HALF, "it goes on beyond the draws"
+
+
+def test_chains_that_have_not_moved_are_told_and_no_tail_is_read_off_them():
+    rng, target = np.random.default_rng(4), ex.Target(lambda x: 0.5 * jnp.sum(x**2))
+    draws = {"a": rng.standard_normal((CHAINS, 20)), "b": rng.standard_normal((CHAINS, 20, 2))}
+    assert doubts.standing_still(draws) == ""
+    draws["a"][1] = draws["a"][1, :1]
+    assert doubts.standing_still(draws) == "", "another part of it moves"
+    draws["b"][1] = draws["b"][1, :1]
+    assert doubts.standing_still(draws).startswith(f"1 of {CHAINS} chains stand still")
+    flat = ex.Target(lambda x: 0.5 * x[0] ** 2)  # whose second component has no end
+    with jax.enable_x64(True):
+        like, moving = jnp.zeros(2), rng.standard_normal((CHAINS, 20, 2))
+        assert endless_tail(target, like, moving) == ""
+        assert "position[1]" in endless_tail(flat, like, moving, [1])
+        moving[0] = moving[0, :1]
+        assert endless_tail(flat, like, moving, [1]) == ""

@@ -40,6 +40,10 @@ LOST = (
     "the density does not fall off as {ways}, down to where other parameters are so narrow that "
     "rounding decides: the posterior is improper, or nearly. Give it a prior that falls off there"
 )
+STANDING = (
+    "{still} of {chains} chains stand still: none of their trajectories was accepted, as where "
+    "rounding spoils the potential, or where the density stops; try jax_enable_x64, or another init"
+)
 HEAVY = (
     "the tails of {name} are so heavy (Pareto shape {shape:.2f}) that it has no finite variance, "
     "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
@@ -213,19 +217,36 @@ def shortening(step: float, top: float, usual: float) -> float:
     return HALF if step**2 * top > LIMIT else 1.0
 
 
-def lost_in_rounding(target: AbstractTarget, coordinates: Coordinates, draws: PyTree) -> str:
+def standing_still(draws: PyTree) -> str:
+    """That some chains have not moved at all; "" where all have.
+
+    Args:
+        draws: positions with leading axes chains and draws.
+    """
+    moved = [
+        np.any(np.asarray(x) != np.asarray(x)[:, :1], axis=tuple(range(1, np.ndim(x))))
+        for x in jax.tree.leaves(tree.freeze(draws))
+    ]
+    still = int(np.sum(~np.any(moved, axis=0)))
+    return STANDING.format(still=still, chains=len(moved[0])) if still else ""
+
+
+def lost_in_rounding(
+    target: AbstractTarget, coordinates: Coordinates, draws: PyTree, *, diverged: bool = False
+) -> str:
     """That many draws are where effects have no width but by rounding; "" where few are.
 
     Args:
         target: in numbers whose scale depends on no others; of another kind nothing is told.
         coordinates: of its positions.
         draws: positions with leading axes chains and draws.
+        diverged: whether many trajectories did, so that rounding is felt where it begins.
     """
     if not isinstance(target, ReparametrisedTarget):
         return ""
     u = coordinates.of_chains(draws).reshape(-1, coordinates.dimension)
     rows, names = coordinates.flats_at(u), names_of(coordinates.centre)
-    lost = target.lost(rows)
+    lost = target.lost(rows, fine=diverged)
     if lost.mean() < MOST_LOST:
         return ""
     there = rows[lost].mean(axis=0) > rows.mean(axis=0)

@@ -302,7 +302,8 @@ def warm_up(
     if chains.acceptance == ACCEPTANCE:
         step = turning_step(step, coordinates.dimension)
     done = chains.taken / steps
-    kernel, seconds = chains.kernel(step), chains.pace * steps
+    spent = sum(seconds for seconds, _ in chains.clock)
+    kernel, seconds = chains.kernel(step), max(chains.pace * steps, spent)
     return Warm(kernel, chains.coordinates, chains.ends, done, seconds, chains.target)
 
 

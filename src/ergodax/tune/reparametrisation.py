@@ -20,6 +20,7 @@ from ergodax.tune.host import on_device
 
 NAMED = 3  # parameters
 ROUNDINGS = 10.0  # of a number, from which on differences are not all noise
+FINE = 1e3  # from which on they are good to a thousandth
 
 
 class ConditionalScales(eqx.Module):
@@ -126,10 +127,12 @@ def _numbers(scales: ConditionalScales, draws: PyTree) -> PyTree:
 
 
 @eqx.filter_jit
-def _lost(scales: ConditionalScales, rows: Float[Array, "n d"]) -> Bool[Array, " n"]:
+def _lost(
+    scales: ConditionalScales, rows: Float[Array, "n d"], roundings: Any
+) -> Bool[Array, " n"]:
     def one(z: Float[Array, " d"]) -> Bool[Array, ""]:
         mean, log_precision = scales.moments(z)
-        resolved = ROUNDINGS * float(jnp.finfo(z.dtype).eps) * jnp.abs(mean)
+        resolved = float(jnp.finfo(z.dtype).eps) * jnp.abs(roundings.astype(z.dtype) * mean)
         return jnp.any(jnp.exp(-0.5 * log_precision) < resolved)
 
     return jax.vmap(one)(rows)
@@ -171,10 +174,16 @@ class ReparametrisedTarget(AbstractTarget):
         """The other way round."""
         return self._mapped(rows, inverse=True)
 
-    def lost(self, rows: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
-        """At which raveled positions, in the new numbers, a scale is lost in the rounding of x."""
-        scales = self.constrain.scales
-        return np.asarray(_lost(scales, on_device(rows, scales.levels.dtype)))
+    def lost(self, rows: Float[np.ndarray, "n d"], *, fine: bool = False) -> Bool[np.ndarray, " n"]:
+        """At which raveled positions, in the new numbers, a scale is lost in the rounding of x.
+
+        Args:
+            rows: the positions.
+            fine: whether it counts as lost where less than a thousandth of it is.
+        """
+        scales, roundings = self.constrain.scales, np.float64(FINE if fine else ROUNDINGS)
+        dtype = scales.levels.dtype
+        return np.asarray(_lost(scales, on_device(rows, dtype), on_device(roundings, dtype)))
 
     def _mapped(self, rows: Any, *, inverse: bool) -> Float[np.ndarray, "n d"]:
         scales = self.constrain.scales

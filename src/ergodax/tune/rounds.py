@@ -33,6 +33,7 @@ from ergodax.tune.doubts import (
     narrowness,
     shortening,
     slow_tails,
+    standing_still,
     stops_near,
     without_variance,
 )
@@ -389,10 +390,8 @@ class _Rounds:
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []
         if self.samples.num_draws < FEWEST:
-            self.faults.append(
-                f"there was time for {self.samples.num_draws} draws of a chain only; try a larger "
-                "max_seconds"
-            )
+            few = f"there was time for {self.samples.num_draws} draws of a chain only"
+            self.faults.append(f"{few}; try a larger max_seconds")
             return
         divergent = self._divergent()
         self.divergent = divergent > MOST_DIVERGENT and not self._edge(key)
@@ -402,10 +401,11 @@ class _Rounds:
                 f"{divergent:.1%} of the trajectories diverged, so draws are missing where the "
                 f"density curves most; try other parameters of the model{NON_CENTRED}"
             )
-        draws = as_sampled(self.target, self.samples.position)
-        if told := lost_in_rounding(self.target, self.tuned.coordinates, draws):
+        draws, u = as_sampled(self.target, self.samples.position), self.tuned.coordinates
+        told = lost_in_rounding(self.target, u, draws, diverged=self.divergent)
+        if told := standing_still(draws) or told:
             self.log.coarse = not self.log.faults
-            self.faults.append(told)
+            self.faults.insert(0, told)
         elif self._stay_apart():
             self.faults.append(self._apart())
         elif not self.good and self.drawn >= SURE and (told := without_variance(*self._worst())):

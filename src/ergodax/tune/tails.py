@@ -11,7 +11,7 @@ from jaxtyping import Float, PyTree
 from ergodax import tree
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
-from ergodax.tune.doubts import ONE, names_of
+from ergodax.tune.doubts import ONE, names_of, standing_still
 from ergodax.tune.rounds import FEWEST
 from ergodax.tune.start import potential_at
 from ergodax.tune.whitening import flattened
@@ -66,7 +66,7 @@ def endless_tail(
         [np.reshape(x, (*np.shape(x)[:2], -1)) for x in jax.tree.leaves(draws)], axis=-1
     ).astype(np.float64)
     d = rows.shape[-1]
-    if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all():
+    if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all() or standing_still(rows):
         return ""
     which = suspects
     if not len(which):
