@@ -110,7 +110,7 @@ def table() -> str:
             "nuts",
         ),
         (
-            "a bank of unlike posteriors, 120 s each",
+            "a bank of unlike posteriors in single precision, 120 s each",
             f"{right} of {len(outcomes)} right, {wrong} wrong and called right",
             "strangers",
         ),
