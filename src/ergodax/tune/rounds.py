@@ -164,7 +164,7 @@ class _Rounds:
     r_hats: list[float] = dataclasses.field(default_factory=list)  # the largest, of each round
     faults: list[str] = dataclasses.field(default_factory=list)
     late: bool = False  # the last round was cut
-    looking: float = 0.0  # seconds for a draw of each chain, that the last table took
+    looking: float = 0.0  # seconds for a draw of each chain, that the last look took
     shortened: int = 0  # times the step was
     before: int = 0  # parts that had been drawn then
     divergent: bool = False  # more trajectories than may, and not at an edge
@@ -385,7 +385,6 @@ class _Rounds:
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
             self.table = error_table(self.samples, self.bias, self.fixed)
-        self.looking = (time.perf_counter() - began) / max(1, self.samples.num_draws)
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []
@@ -410,6 +409,7 @@ class _Rounds:
             self.faults.append(self._apart())
         elif not self.good and self.drawn >= SURE and (told := without_variance(*self._worst())):
             self.faults.append(told)
+        self.looking = (time.perf_counter() - began) / max(1, self.samples.num_draws)
 
     def _worst(self) -> tuple[str, np.ndarray]:
         """The component with the largest error, and its draws."""
