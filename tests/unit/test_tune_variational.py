@@ -98,6 +98,10 @@ def test_it_ends_in_time_and_where_nothing_is_finite():
         middle_of_mass(lambda x: (np.nan, x), np.ones(2), np.ones(2), key=KEY) == np.ones(2)
     )
     begun = middle_of_mass(
-        lambda x: (0.5 * x @ x, x), np.ones(2), np.ones(2), key=KEY, deadline=Deadline.after(0.0)
+        lambda x: (float(0.5 * x @ x), x),
+        np.ones(2),
+        np.ones(2),
+        key=KEY,
+        deadline=Deadline.after(0.0),
     )
     assert np.all(begun == np.ones(2))
