@@ -292,8 +292,7 @@ def warm_up(
         if window == windows[-1] and chains.is_worse():
             chains.give_up(draws)
             continue
-        rough = not good or chains.target is not target
-        if rng is not None and rough and chains.reparametrise(draws, rng):
+        if rng is not None and not good and chains.reparametrise(draws, rng):
             continue
         if len(draws) * draws.shape[1] > FEW_DRAWS * coordinates.dimension:
             chains.whiten(draws)

@@ -166,7 +166,7 @@ class _Rounds:
     late: bool = False  # the last round was cut
     looking: float = 0.0  # seconds for a draw of each chain, that the last look took
     shortened: int = 0  # times the step was
-    before: int = 0  # parts that had been drawn then
+    before: int = 0  # parts that had been drawn when it was last
     divergent: bool = False  # more trajectories than may, and not at an edge
     calmed: int = 0  # times the step was shortened since trajectories diverged
     compared: bool = False  # their draws, with those of the shorter steps
@@ -265,9 +265,7 @@ class _Rounds:
             self.log.decide("shorter step", f"{factor * h:.3g}", why)
             less = dataclasses.replace(kernel, step_size=factor * kernel.step_size)
             self.tuned = dataclasses.replace(self.tuned, kernel=less)
-            if not self.shortened:
-                self.before = len(self.parts)
-            self.shortened += 1
+            self.before, self.shortened = len(self.parts), self.shortened + 1
             return min(AT_LEAST, self.samples.num_draws)
         if not (self.shortened or unstable):
             return 0
