@@ -52,18 +52,19 @@ class ConditionalScales(eqx.Module):
     @property
     def changed(self) -> Bool[np.ndarray, " d"]:
         """Which components do not stay."""
-        return np.any(np.asarray(self.slopes), axis=(0, 2)) | np.any(self.own_slopes, axis=0)
+        shared, own = np.asarray(self.slopes), np.asarray(self.own_slopes)
+        return np.any(shared, axis=(0, 2)) | np.any(own, axis=0)
 
     @property
     def causes(self) -> list[int]:
         """The components on which the scale of some other depends."""
-        shared = np.asarray(self.drivers)[np.any(self.slopes, axis=(0, 1))]
-        own = np.asarray(self.own)[np.any(self.own_slopes, axis=0)]
+        shared = np.asarray(self.drivers)[np.any(np.asarray(self.slopes), axis=(0, 1))]
+        own = np.asarray(self.own)[np.any(np.asarray(self.own_slopes), axis=0)]
         return list(dict.fromkeys([*shared.tolist(), *own.tolist()]))
 
     def told(self, names: list[str]) -> tuple[str, str]:
         """Which components do not stay, and what their scales depend on, by their names."""
-        return _list(names, np.flatnonzero(self.changed)), _list(names, self.causes)
+        return _list(names, np.flatnonzero(self.changed).tolist()), _list(names, self.causes)
 
     def __call__(self, z: Float[Array, " d"]) -> Float[Array, " d"]:
         """x."""
