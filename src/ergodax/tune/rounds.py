@@ -261,7 +261,7 @@ class _Rounds:
         # In a second run of an inference that is kept, what was drawn decides and not the time.
         time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
         if unstable and self.shortened < SHORTENED and time and self.drawn < self.most:
-            why = f"where the density narrows a step of {h:.3g} is unstable"
+            why = f"draws lie up to where a step of {h:.3g} is unstable, or nearly so"
             self.log.decide("shorter step", f"{factor * h:.3g}", why)
             less = dataclasses.replace(kernel, step_size=factor * kernel.step_size)
             self.tuned = dataclasses.replace(self.tuned, kernel=less)
