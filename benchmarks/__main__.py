@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 BENCHMARKS = {
     "steps": ("steps", "microseconds a step, compared with hand-written loops and BlackJAX"),
+    "versions": ("versions", "microseconds a step beside those of another checkout, in turn"),
     "network_steps": ("network_steps", "milliseconds a step at 1.86 million parameters"),
     "agreement": ("agreement", "samplers of networks beside long HMC: agreement, total variation"),
     "dynamics": ("dynamics.command", "order, law and cost of every sampler; passes to a bias"),

@@ -56,7 +56,7 @@ def _run(chosen: list[bank.Case], given: argparse.Namespace) -> None:
     asked = [
         (case, key, by)
         for case in chosen
-        for key in range(given.keys)
+        for key in range(given.first_key, given.first_key + given.keys)
         for by in contestants
         if not (given.resume and (by, case.name, precision, key) in done)
     ]
@@ -170,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=120.0, help="max_seconds of infer (120)")
     add("--float64", action="store_true", help="double precision (single)")
     add("--keys", type=int, default=1, help="how many keys (1)")
+    add("--first-key", type=int, default=0, help="the number of the first of them (0)")
     add("--peers", nargs="*", metavar="PEER", choices=[*peers.PEERS], help=PEERS_HELP)
     add("--posteriors", type=Path, metavar="PYTHON", help="the interpreter that has posteriors")
     add("--resume", action="store_true", help="run only what the file of --json lacks")
