@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gallery.pages import FIGURES
 
-NEEDED = ("marimo", "altair")
+NEEDED = ("marimo",)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

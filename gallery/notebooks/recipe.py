@@ -70,13 +70,13 @@ def _picture(again, charts, curl, gamma, mo, recipe, step_size, strength):
         dots = charts.points(
             recipe.draw_table(chains), "x", "y", colours=charts.BLUE, size=7, opacity=0.6
         )
-        return (density + dots).properties(width=260, height=220)
+        return (density + dots).sized(260, 220)
 
     def marginal(chains, coordinate):
         bars = recipe.bars(chains, coordinate)
         exact = recipe.marginal_table(coordinate)
         chart = charts.density_and_histogram(bars, exact, "xy"[coordinate])
-        return chart.properties(width=260, height=110)
+        return chart.sized(260, 110)
 
     def row(name, chains):
         if chains.diverged is not None:

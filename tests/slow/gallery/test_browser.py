@@ -7,7 +7,7 @@ import pytest
 from gallery import headless
 from gallery.pages import FIGURES
 
-LACKS = [n for n in ("marimo", "altair", "playwright") if importlib.util.find_spec(n) is None]
+LACKS = [n for n in ("marimo", "playwright") if importlib.util.find_spec(n) is None]
 if headless.executable() is None:
     LACKS.append("a browser")
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs {' and '.join(LACKS)}")
