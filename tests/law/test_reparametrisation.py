@@ -46,9 +46,9 @@ def not_centred(position):
     return hierarchy(position, theta) - norm.logpdf(position["theta"]).sum()
 
 
-def likely(count, *, are_centred):
+def likely(count, *, are_centred, tau=(-0.5, 0.7), sigma=0.2):
     """Scales at random, and effects as they are given these, so that fits see typical places."""
-    log_tau, log_sigma = RNG.normal(-0.5, 0.7, count), RNG.normal(0.0, 0.2, count)
+    log_tau, log_sigma = RNG.normal(*tau, count), RNG.normal(0.0, sigma, count)
     mu = RNG.normal(1.0, 0.3, count)
     tau, precision = np.exp(log_tau)[:, None], ROWS * np.exp(-2.0 * log_sigma)[:, None]
     variance = 1.0 / (precision + tau**-2.0)
@@ -118,6 +118,22 @@ def test_effects_become_standard_normal_wherever_their_sd_is(x64, are_centred, o
         z = jnp.asarray(np.random.default_rng(3).normal(size=GROUPS))
         assert np.allclose(jax.grad(of_effects)(z), z, rtol=0, atol=off_centre)
         assert np.allclose(jax.hessian(of_effects)(z), np.eye(GROUPS), rtol=0, atol=2e-3)
+
+
+def test_effects_are_standard_normal_far_below_the_draws_of_the_fit(x64):
+    """A mean a little off there was sds off in the neck: chains turned back before its end."""
+    original = ex.Target(centred)
+    draws = likely(200, are_centred=True, tau=(-2.0, 0.4), sigma=0.02)  # of chains on their way in
+    scales = conditional_scales(original, LIKE, draws, np.random.default_rng(1))
+    assert scales is not None
+    rows, log_tau = likely(50, are_centred=True), -8.0
+    z = RNG.standard_normal((len(rows), GROUPS))
+    rows[:, 1] = log_tau
+    rows[:, 3:] = rows[:, 2:3] + np.exp(log_tau) * z
+    numbers = reparametrised(original, scales).numbers(rows)[:, 3:]
+    factor = numbers.std() / z.std()
+    assert 0.8 < factor < 1.25, "the scale follows over six in its logarithm"
+    assert np.abs(numbers / factor - z).max() < 0.1
 
 
 def test_a_scale_of_its_own_is_found_for_each():

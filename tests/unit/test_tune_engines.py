@@ -19,9 +19,12 @@ MODULE = importlib.import_module("ergodax.tune.infer")  # the function has the m
 def tried(monkeypatch):
     """The engines in their order, and the seconds that the second best may take."""
 
-    def order(seconds: float, virial: float = 0.0, modes: tuple = ()) -> tuple[list, list]:
+    def order(
+        seconds: float, virial: float = 0.0, modes: tuple = (), place: str = "the mode"
+    ) -> tuple[list, list]:
         monkeypatch.setattr(MODULE, "warm_up_seconds", lambda *given: seconds)
         start = {"typical": True, "smooth": True, "virial": virial}
+        start |= {"place": place, "mode": "the mode"}
         names, limits = [], []
 
         def tries(name: str) -> Any:
@@ -65,6 +68,13 @@ def test_few_rows_decide_first_and_modes_leave_nuts(tried):
     assert names == ["surrogate", "batches", "NUTS"]
     assert limits == pytest.approx([50.0, 2.0], abs=1.0), "NUTS's time is no guide where few decide"
     assert tried(20.0, modes=("one", "other"))[0] == ["NUTS"]
+
+
+def test_where_the_mode_has_no_mass_nuts_meets_the_scales_that_follow_others(tried):
+    """50 groups that do not differ, centred: draws of a surrogate never came into the neck."""
+    assert tried(20.0, 2.0 * FEW_ROWS, place="the middle of the mass")[0] == ["NUTS"]
+    late = tried(1e9, 2.0 * FEW_ROWS, place="the middle of the mass")[0]
+    assert late == ["surrogate", "batches", "NUTS"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ of the Hessian of U, the mean is where Newton's step leads to.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -35,6 +36,7 @@ ONE = 0.8  # of the squares that one term leaves: where two leave more, one is e
 # or the partners too (2). That of a centred effect, of one that is not, and all there are.
 FORMS = (1, 1, 0), (2, 1, 0), (1, 2, 0), (0, 0, 2), (2, 2, 2)
 ENOUGH, EXACT = 2.0, 1e-6  # times the squares that the last form leaves, and squares of no account
+SAME = 1e-3  # and those, where a mean is another parameter, or 0, as models mostly have it
 WIDEST = 10.0  # sds of a parameter, that coefficients of its mean are mostly below
 SINGULAR = 1e-7
 
@@ -172,7 +174,10 @@ class _Seen:
         columns = terms.weights[..., None] * (beside / units)[:, None]  # weight, draw, k, partner
         found = [
             _simplest(
-                columns[:, :, k] * roots[:, k, None], modes[:, k] * roots[:, k], float(self.sd[i])
+                columns[:, :, k] * roots[:, k, None],
+                modes[:, k] * roots[:, k],
+                units,
+                float(self.sd[i]),
             )
             for k, i in enumerate(which)
         ]
@@ -313,21 +318,37 @@ def _line(design: Float[np.ndarray, "n k p"], y: Matrix, weight: Matrix) -> Matr
 def _exponentials(
     design: Float[np.ndarray, "n k p"], y: Matrix, known: Bool[np.ndarray, "n k"]
 ) -> _Terms:
-    """Fit y by Levenberg and Marquardt's method, from a line for either half of the draws on.
-
-    Where one term does as well, both are that one.
-    """
+    """Fit y, with as few terms and slopes as do: one term, twice, or the first a constant."""
     size, flat = design.shape[2], np.log(2.0) * np.eye(1, design.shape[2])
     lines = _line(design, y, known.astype(float))
-    single = _at(design, np.stack([lines - flat, lines - flat]))
+    single = np.stack([lines - flat, lines - flat])
     order = np.argsort(np.argsort(np.einsum("nkp,kp->nk", design, lines), axis=0), axis=0)
-    halves = [
-        _line(design, y, 1.0 * known * part) for part in (order < len(y) // 2, order >= len(y) // 2)
-    ]
-    terms, damping = _at(design, np.stack(halves) - 0.5 * flat), np.full(y.shape[1], 1e-2)
+    lower = order < len(y) // 2
+    halves = [_line(design, y, 1.0 * known * part) for part in (lower, ~lower)]
+    level = np.sum(y * known * lower, axis=0) / np.maximum(np.sum(known * lower, axis=0), 1)
+    constant = level[:, None] * np.eye(1, size)
+    every, first = np.ones((2, size)), np.stack([np.eye(size)[0], np.ones(size)])
+    theta, best = _levenberg_marquardt(design, y, known, np.stack(halves) - 0.5 * flat, every)
+    level_and_line = np.stack([constant, halves[1]]) - 0.5 * flat
+    simple, squares = _levenberg_marquardt(design, y, known, level_and_line, first)
+    theta = np.where((squares <= ENOUGH * best)[:, None], simple, theta)
+    alone = best > ONE * np.sum(known * (y - _at(design, single).value) ** 2, axis=0)
+    return _at(design, np.where(alone[:, None], single, theta))
+
+
+def _levenberg_marquardt(
+    design: Float[np.ndarray, "n k p"],
+    y: Matrix,
+    known: Bool[np.ndarray, "n k"],
+    theta: Float[np.ndarray, "2 k p"],
+    free: Float[np.ndarray, "2 p"],
+) -> tuple[Float[np.ndarray, "2 k p"], Float[np.ndarray, " k"]]:
+    """Coefficients of both terms, of which only those that are free move, and the squares left."""
+    size = design.shape[2]
+    terms, damping = _at(design, theta), np.full(y.shape[1], 1e-2)
     best = np.sum(known * (y - terms.value) ** 2, axis=0)
     for _ in range(ITERATIONS):
-        share = terms.weights[:2, :, :, None] * known[..., None]
+        share = terms.weights[:2, :, :, None] * known[..., None] * free[:, None, None]
         jacobian = np.concatenate(list(share * design), axis=2)
         normal = np.einsum("nkp,nkq->kpq", jacobian, jacobian)
         right = np.einsum("nkp,nk->kp", jacobian, y - terms.value)
@@ -340,24 +361,56 @@ def _exponentials(
         best = np.where(better, squares, best)
         damping = np.clip(np.where(better, 0.3, 5.0) * damping, 1e-9, 1e9)
         terms = _at(design, np.where(better[:, None], trial.theta, terms.theta))
-    alone = best > ONE * np.sum(known * (y - single.value) ** 2, axis=0)
-    return _at(design, np.where(alone[:, None], single.theta, terms.theta))
+    return terms.theta, best
 
 
 def _simplest(
-    columns: Float[np.ndarray, "3 n p"], wanted: Float[np.ndarray, " n"], sd: float
+    columns: Float[np.ndarray, "3 n p"],
+    wanted: Float[np.ndarray, " n"],
+    units: Float[np.ndarray, " p"],
+    sd: float,
 ) -> Float[np.ndarray, "3 p"]:
-    """Coefficients in the simplest form whose squares are hardly more than those of the last."""
-    tried = [_least_squares(columns, wanted, form, sd) for form in FORMS]
+    """Coefficients in the simplest form whose squares are hardly more than those of the last.
+
+    A coefficient of 1 that is off by a little is of no account where the draws are, and of much
+    where the scale is a hundredth of theirs. So a mean that may be a parameter itself is taken so.
+    """
+    tried = [_least_squares(columns, wanted, _mask(form, columns), sd) for form in FORMS]
+    exact, square = min(_exact(columns, wanted, units, sd), key=lambda found: found[1])
     squares = np.array([square for _, square in tried])
+    if square <= ENOUGH * squares.min() + SAME:
+        return exact
     return tried[int(np.argmax(squares <= ENOUGH * squares.min() + EXACT))][0]
 
 
+def _mask(form: tuple[int, ...], columns: Float[np.ndarray, "3 n p"]) -> Bool[np.ndarray, "3 p"]:
+    return np.array([[kind > 0] + [kind > 1] * (columns.shape[2] - 1) for kind in form])
+
+
+def _exact(
+    columns: Float[np.ndarray, "3 n p"],
+    wanted: Float[np.ndarray, " n"],
+    units: Float[np.ndarray, " p"],
+    sd: float,
+) -> Iterator[tuple[Float[np.ndarray, "3 p"], float]]:
+    """With one of the two weights 0 or a partner, and with the other a constant."""
+    for weight in (0, 1):
+        free = _mask((weight, 1 - weight, 0), columns)
+        for partner in range(columns.shape[2]):
+            known = np.zeros(free.shape)
+            known[weight, partner] = units[partner] if partner else 0.0  # 0 in place of a constant
+            rest = wanted - np.einsum("fnp,fp->n", columns, known)
+            found, square = _least_squares(columns, rest, free, sd)
+            yield found + known, square
+
+
 def _least_squares(
-    columns: Float[np.ndarray, "3 n p"], wanted: Float[np.ndarray, " n"], form: Any, sd: float
+    columns: Float[np.ndarray, "3 n p"],
+    wanted: Float[np.ndarray, " n"],
+    mask: Bool[np.ndarray, "3 p"],
+    sd: float,
 ) -> tuple[Float[np.ndarray, "3 p"], float]:
     """Coefficients, shrunk as far as there is noise, and the mean square that they leave."""
-    mask = np.array([[kind > 0] + [kind > 1] * (columns.shape[2] - 1) for kind in form])
     design = np.moveaxis(columns, 0, 1)[:, mask]
     found = np.linalg.lstsq(design, wanted, SINGULAR)[0]
     noise = np.mean((wanted - design @ found) ** 2)

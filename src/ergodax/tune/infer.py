@@ -361,7 +361,8 @@ class _Inferring:
         seconds = warm_up_seconds(self.target, start.coordinates, chains)
         most = self.deadline.left()
         late, few_rows = seconds > TUNING * most, start.virial > FEW_ROWS
-        if self.modes and not late:  # between which it jumps
+        # Between modes it jumps; where the mode has no mass scales mostly follow other parameters.
+        if (self.modes or start.place is not start.mode) and not late:
             return [self._nuts]
         surrogate = small and (late or few_rows or seconds > COMPILATION)
         alternative = min(WHOLE * seconds, TUNING * most) if surrogate or not late else np.inf

@@ -27,8 +27,10 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates, hessian_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
+from ergodax.tune.dependence import conditional_scales, num_gradients
 from ergodax.tune.host import generator, on_device, split_key
-from ergodax.tune.start import whole_hessian
+from ergodax.tune.nuts import LOOK, NORMAL
+from ergodax.tune.start import seconds_of_gradient, whole_hessian
 from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
 ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the
@@ -214,7 +216,32 @@ def tune_surrogate(
                 surrogate = Surrogate.of(posterior, coordinates, points, known)
             starts, done = on_device(ends, dtype), done + ROUNDS[number]
             report(done, 0.0)
+    if not len(surrogate.steep) and _scales_follow(
+        posterior, coordinates, late, inner, rng, deadline
+    ):
+        log.decide("surrogate", "none", "the scale of some parameters follows others")
+        return None
     return _tried(surrogate, coordinates, starts[:num_chains], inner, log, key_trial)
+
+
+def _scales_follow(
+    posterior: Posterior,
+    coordinates: Coordinates,
+    draws: Float[np.ndarray, "draws d"],
+    inner: float,
+    rng: np.random.Generator,
+    deadline: Deadline,
+) -> bool:
+    """Whether a short step is due to parameters whose scale depends on others, as in a hierarchy.
+
+    Where these are narrow a chain of one step comes so rarely that no R-hat tells.
+    """
+    dimension, centre = coordinates.dimension, coordinates.centre
+    seconds = num_gradients(dimension) * seconds_of_gradient(posterior, centre)
+    if inner >= NORMAL * dimension**-0.25 or seconds > LOOK * deadline.left():
+        return False
+    rows = coordinates.flats_at(draws)
+    return conditional_scales(posterior, centre, rows, rng) is not None
 
 
 @eqx.filter_jit
