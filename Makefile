@@ -64,8 +64,12 @@ bench: $(VENV)/app ## microseconds a step, compared with a hand-written loop and
 release-check: $(VENV)/release ## build the wheel, install and use it on each Python; versions agree
 	$(BIN)/python tools/release_check.py
 
-gallery: $(VENV)/app $(VENV)/gallery ## the interactive pages, in the browser
+gallery: $(VENV)/app $(VENV)/gallery .cache/gallery/made ## the interactive pages, in the browser
 	$(BIN)/python -m gallery
+
+.cache/gallery/made:
+	$(BIN)/python -m gallery --compile
+	@touch $@
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) .venv-torch .cache site runs build dist .ruff_cache .pytest_cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gallery.pages import FIGURES
 
-NEEDED = ("marimo",)
+COMPILE = "compile what the pages need, keep it for the next server, and end: a minute or two"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,13 +20,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("figure", nargs="?", help=f"the page to open: {names} (the index)")
     parser.add_argument("--port", type=int, default=8000, help="0 for any that is free (8000)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
+    parser.add_argument("--compile", action="store_true", help=COMPILE)
     parser.add_argument("--no-browser", action="store_true", help="open no page in the browser")
     options = parser.parse_args(arguments)
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        remedy = "make gallery, or pip install -e '.[app,gallery]'."
-        parser.error(f"the gallery needs {' and '.join(missing)}: {remedy}")
-    from gallery.serve import serve
+    if importlib.util.find_spec("marimo") is None:
+        parser.error("the gallery needs marimo: make gallery, or pip install -e '.[app,gallery]'.")
+    from gallery.serve import keep_programs, run_pages, serve
+
+    if options.compile:
+        keep_programs()
+        return run_pages(lambda line: print(line, flush=True))
 
     try:
         serve(options.port, options.host, not options.no_browser, options.figure)

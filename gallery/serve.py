@@ -2,10 +2,11 @@
 
 import contextlib
 import html
+import importlib
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -117,7 +118,21 @@ def keep_programs() -> None:
     """Keep what the pages compile on disk, unless JAX has been told where: a page opens sooner."""
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def run_pages(tell: Callable[[str], object], ended: threading.Event | None = None) -> None:
+    """Run every page once with its sliders as they are at first, so that its programs are ready.
+
+    Args:
+        tell: is told each page before it is run.
+        ended: when to leave the rest.
+    """
+    for number, figure in enumerate(FIGURES, 1):
+        if ended is not None and ended.is_set():
+            return
+        tell(f"page {number} of {len(FIGURES)}: {figure.title}")
+        importlib.import_module(f"gallery.notebooks.{figure.slug}").app.run()
 
 
 def serve(
@@ -147,11 +162,16 @@ def serve(
             f"can't listen on port {port} of {host}: {error}. Try --port 0, for any that is free."
         ) from error
     keep_programs()
+    ended = threading.Event()
+    pages = threading.Thread(target=run_pages, args=(lambda line: None, ended), daemon=True)
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
     server = uvicorn.Server(uvicorn.Config(application(host), **settings))
     address = f"http://{host}:{listening.getsockname()[1]}/{path}"
     print(f"gallery: {address} (Ctrl-C ends it)", flush=True)
     if open_browser:  # in a thread, since some browsers return only when they are closed
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    pages.start()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
+    ended.set()
+    pages.join()
