@@ -1,5 +1,7 @@
 """When HMC on a condensed posterior is tuned, and when it is left to NUTS."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,3 +35,22 @@ def test_none_where_the_scale_of_effects_follows_their_sd(spread, follows):
     found = tune_surrogate(posterior, begin, log, jax.random.key(0), progress=False)
     assert (found is None) == follows, str(log)
     assert (TOLD in str(log)) == follows, str(log)
+
+
+def test_none_where_its_chains_run_away(monkeypatch):
+    """A two-parameter item response model, single precision: the error of `condense` left infer."""
+    module, calls = importlib.import_module("ergodax.tune.surrogate"), []
+
+    def astray(posterior, centre, draws, **options):
+        calls.append(centre)
+        # What chains may come to that follow a polynomial, which need not have a lower bound.
+        far = centre if len(calls) == 1 else jnp.full_like(centre, jnp.nan)
+        return ex.exact.condense(posterior, far, draws, **options)
+
+    monkeypatch.setattr(module, "condense", astray)
+    posterior = ex.Posterior(
+        lambda m: -0.5 * jnp.sum(m**2), lambda m, x: -0.5 * jnp.sum((x - m) ** 2), jnp.ones(500)
+    )
+    log, key = DecisionLog(), jax.random.key(0)
+    assert tune_surrogate(posterior, jnp.ones(1), log, key, progress=False) is None
+    assert len(calls) == 2 and "it is not finite where its chains are" in str(log)

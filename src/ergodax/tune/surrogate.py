@@ -191,13 +191,14 @@ def tune_surrogate(
     points = rng.standard_normal((POINTS, d))
     starts = on_device(np.zeros((max(num_chains, CHAINS), d)), dtype)
     inner, done, known, settled = 0.02, 0, np.arange(0), False
-    surrogate = Surrogate.of(posterior, coordinates, points, known)
+    surrogate = _condensed(posterior, coordinates, points, known)
     with progress_bar(sum(ROUNDS), show=progress) as report:
         for number, key_round in enumerate(keys):
             if settled and number + 1 < len(ROUNDS):
                 continue
-            starts = _inside(surrogate.condensed, starts)
-            if starts is None:
+            starts = surrogate and _inside(surrogate.condensed, starts)
+            if surrogate is None or starts is None:
+                log.decide("surrogate", "none", "it is not finite where its chains are")
                 return None
             draws, inner = _adapt(surrogate, starts, inner, ROUNDS[number], key_round, deadline)
             if deadline.over:
@@ -213,7 +214,7 @@ def tune_surrogate(
                 points, ends = (_moved(coordinates, moved, u) for u in (points, ends))
                 coordinates = moved
             if number + 1 < len(ROUNDS):
-                surrogate = Surrogate.of(posterior, coordinates, points, known)
+                surrogate = _condensed(posterior, coordinates, points, known)
             starts, done = on_device(ends, dtype), done + ROUNDS[number]
             report(done, 0.0)
     if not len(surrogate.steep) and _scales_follow(
@@ -222,6 +223,19 @@ def tune_surrogate(
         log.decide("surrogate", "none", "the scale of some parameters follows others")
         return None
     return _tried(surrogate, coordinates, starts[:num_chains], inner, log, key_trial)
+
+
+def _condensed(
+    posterior: Posterior,
+    coordinates: Coordinates,
+    points: Float[np.ndarray, "draws d"],
+    known: Int[np.ndarray, " known"],
+) -> Surrogate | None:
+    """None where its chains have gone so far that the log-likelihood is not finite there."""
+    try:
+        return Surrogate.of(posterior, coordinates, points, known)
+    except ValueError:  # `condense`'s
+        return None
 
 
 def _scales_follow(
