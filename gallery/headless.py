@@ -84,12 +84,19 @@ class Page:
         browser: of `chromium`.
         address: of the page.
         window: its width and height.
+        visitor: a context of the browser, which keeps scripts from page to page; else a new one.
     """
 
-    def __init__(self, browser: Any, address: str, window: dict[str, int] = WINDOW) -> None:
+    def __init__(
+        self,
+        browser: Any,
+        address: str,
+        window: dict[str, int] = WINDOW,
+        visitor: Any = None,
+    ) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self.page = browser.new_page(viewport=window)
+        self.page = browser.new_page(viewport=window) if visitor is None else visitor.new_page()
         self.page.set_default_timeout(1e3 * PATIENCE)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -3,10 +3,12 @@
 import contextlib
 import html
 import importlib
+import mimetypes
 import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -36,6 +38,8 @@ a:hover { text-decoration: underline; }
 
 
 PROGRAMS = Path(__file__).parents[1] / ".cache" / "gallery"  # compiled ones, for the next server
+ASSETS = "/marimo"
+UNCHANGED = {"cache-control": "public, max-age=31536000, immutable"}  # names have digests
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -71,13 +75,39 @@ class OwnPages:
             await answer(scope, receive, send)
 
 
+class Assets:
+    """ASGI application: marimo's scripts, at one address for all pages, kept in memory.
+
+    A page asks for three hundred of them. Below each page, behind all that marimo does for a
+    request, they took two seconds.
+
+    Args:
+        folder: which holds them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.found: dict[str, Response] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the file, or 404."""
+        name = scope["path"].removeprefix(scope["root_path"])
+        if name not in self.found:
+            path = (self.folder / name.lstrip("/")).resolve()
+            if not (path.is_relative_to(self.folder) and path.is_file()):
+                return await PlainTextResponse("no such file", 404)(scope, receive, send)
+            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            self.found[name] = Response(path.read_bytes(), media_type=kind, headers=UNCHANGED)
+        return await self.found[name](scope, receive, send)
+
+
 def application(host: str = "127.0.0.1") -> Starlette:
     """The ASGI application: the index at /, each figure at /SLUG/.
 
     Args:
         host: the address that it listens on.
     """
-    builder = marimo.create_asgi_app(quiet=True)
+    builder = marimo.create_asgi_app(quiet=True, asset_url=ASSETS)
     for figure in FIGURES:
         builder = builder.with_app(path=f"/{figure.slug}", root=str(figure.notebook))
     notebooks: Any = builder.build()
@@ -91,7 +121,11 @@ def application(host: str = "127.0.0.1") -> Starlette:
                 await mounted.state.session_manager.shutdown()
 
     return Starlette(
-        routes=[Route("/", index), Mount("/", notebooks)],
+        routes=[
+            Route("/", index),
+            Mount(ASSETS, Assets(Path(str(resources.files("marimo"))) / "_static")),
+            Mount("/", notebooks),
+        ],
         middleware=[Middleware(OwnPages, host=host)],
         lifespan=lifespan,
     )
@@ -121,16 +155,13 @@ def keep_programs() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def run_pages(tell: Callable[[str], object], ended: threading.Event | None = None) -> None:
-    """Run every page once with its sliders as they are at first, so that its programs are ready.
+def run_pages(tell: Callable[[str], object]) -> None:
+    """Run every page once with its sliders as they are at first, so that its programs are kept.
 
     Args:
         tell: is told each page before it is run.
-        ended: when to leave the rest.
     """
     for number, figure in enumerate(FIGURES, 1):
-        if ended is not None and ended.is_set():
-            return
         tell(f"page {number} of {len(FIGURES)}: {figure.title}")
         importlib.import_module(f"gallery.notebooks.{figure.slug}").app.run()
 
@@ -162,16 +193,14 @@ def serve(
             f"can't listen on port {port} of {host}: {error}. Try --port 0, for any that is free."
         ) from error
     keep_programs()
-    ended = threading.Event()
-    pages = threading.Thread(target=run_pages, args=(lambda line: None, ended), daemon=True)
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
     server = uvicorn.Server(uvicorn.Config(application(host), **settings))
+    for page in FIGURES:  # no visitor has to wait for imports
+        importlib.import_module(f"gallery.notebooks.{page.slug}")
+        importlib.import_module(f"gallery.figures.{page.slug}")
     address = f"http://{host}:{listening.getsockname()[1]}/{path}"
     print(f"gallery: {address} (Ctrl-C ends it)", flush=True)
     if open_browser:  # in a thread, since some browsers return only when they are closed
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    pages.start()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
-    ended.set()
-    pages.join()

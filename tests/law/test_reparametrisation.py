@@ -48,7 +48,7 @@ def not_centred(position):
 
 def likely(count, *, are_centred, tau=(-0.5, 0.7), sigma=0.2):
     """Scales at random, and effects as they are given these, so that fits see typical places."""
-    log_tau, log_sigma = RNG.normal(*tau, count), RNG.normal(0.0, sigma, count)
+    log_tau, log_sigma = RNG.normal(tau[0], tau[1], count), RNG.normal(0.0, sigma, count)
     mu = RNG.normal(1.0, 0.3, count)
     tau, precision = np.exp(log_tau)[:, None], ROWS * np.exp(-2.0 * log_sigma)[:, None]
     variance = 1.0 / (precision + tau**-2.0)

@@ -59,6 +59,19 @@ def test_proper_priors_are_not_named(name):
     assert told(groups(LOG_PRIORS[name])) == ""
 
 
+@pytest.mark.parametrize("shift", [-23.0, -14.0])
+def test_it_is_named_where_draws_have_come_to_where_rounding_decides(shift):
+    """Chains that began in the spike stay there, and beyond it no determinant is to be had."""
+    spread = np.array([-6.0, 0.0, 6.0, 9.0]) * (shift > -20.0)
+    lost = draws(shift)
+    lost["log_tau"] = lost["log_tau"] + spread[:, None]
+    noise = np.random.default_rng(1).standard_normal(lost["theta"].shape)
+    lost["theta"] = lost["mu"][..., None] + np.exp(lost["log_tau"])[..., None] * noise
+    assert "log_tau decreases from -" in told(groups(lambda t: 0.0 * t), of=lost)
+    for log_prior in LOG_PRIORS.values():
+        assert told(groups(log_prior), of=lost) == ""
+
+
 def test_the_other_end_is_looked_at_too():
     flat_above = ex.Target(lambda p: 0.5 * p[1] ** 2 + jax.nn.softplus(-3.0 * p[0]))
     rng = np.random.default_rng(1)

@@ -188,7 +188,7 @@ def tune_surrogate(
     coordinates = hessian_coordinates(mode, hessian)
     key_points, key_trial, *keys = split_key(key, 2 + len(ROUNDS))
     rng, d, dtype = generator(key_points), coordinates.dimension, coordinates.basis.dtype
-    points = rng.standard_normal((POINTS, d))
+    points = late = rng.standard_normal((POINTS, d))
     starts = on_device(np.zeros((max(num_chains, CHAINS), d)), dtype)
     inner, done, known, settled = 0.02, 0, np.arange(0), False
     surrogate = _condensed(posterior, coordinates, points, known)
@@ -217,9 +217,11 @@ def tune_surrogate(
                 surrogate = _condensed(posterior, coordinates, points, known)
             starts, done = on_device(ends, dtype), done + ROUNDS[number]
             report(done, 0.0)
-    if not len(surrogate.steep) and _scales_follow(
+    assert surrogate is not None  # it has run
+    follow = not len(surrogate.steep) and _scales_follow(
         posterior, coordinates, late, inner, rng, deadline
-    ):
+    )
+    if follow:
         log.decide("surrogate", "none", "the scale of some parameters follows others")
         return None
     return _tried(surrogate, coordinates, starts[:num_chains], inner, log, key_trial)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.stats.estimators import r_hat
@@ -22,6 +22,8 @@ FEW = 16  # components
 ASIDE = 1e-3  # sds of the draws: of differences of the gradient
 SECONDS = 4.0  # at most, by what a gradient takes; searches mostly need a third of it
 NEAR = 1e-2  # in potential, twice, that is left to the mode at the end of a search
+HALVINGS = 4  # of the distance, where rounding decides at the draws
+SINGULAR = 1e13  # condition of a Hessian by differences
 ITERATIONS = 10  # of a search; one is enough where the others are normal
 
 
@@ -84,19 +86,28 @@ def endless_tail(
 def _flat_beyond(
     laplace: "_Laplace", rows: Float[np.ndarray, "draws d"], k: int, sign: float
 ) -> str:
-    """From where to where it does not fall, on one side of a component; "" where it does."""
+    """From where to where it does not fall, on one side of a component; "" where it does.
+
+    Where draws have come to where rounding decides, no Laplace's method goes on from there: then it
+    is looked at between them and where the search began.
+    """
     x = rows[np.argmax(sign * rows[:, k])]
-    sd, middle, edge = rows[:, k].std(), np.median(rows[:, k]), x[k]
-    if not sd > 0.0:
+    sd, middle, edge, start = rows[:, k].std(), np.median(rows[:, k]), x[k], laplace.start[k]
+    places = np.array([edge + sign * length * sd for length in FAR])
+    if not sd > 0.0 or sign * (start - places[1]) > 0.0:  # chains may have left the mass behind
         return ""
-    places = [edge + sign * length * sd for length in FAR]
-    values = []
-    for place in places:
-        x, value = laplace.at(x, k, place)
-        values.append(value)
-    if not np.isfinite(values).all():
+    values = laplace.along(x, k, places)
+    if not np.isfinite(values).all() and laplace.is_lost(x, k):
+        middle = start
+        for _ in range(HALVINGS):
+            places = middle + 0.5 * (places - middle)
+            values = laplace.along(x, k, places)
+            if np.isfinite(values).all():
+                break
+    lengths = sign * (places - middle)
+    if not (np.isfinite(values).all() and lengths.min() > 0.0):
         return ""
-    rise = (values[1] - values[0]) / np.log((places[1] - middle) / (places[0] - middle))
+    rise = (values[1] - values[0]) / np.log(lengths[1] / lengths[0])
     return f"from {places[0]:.3g} to {places[1]:.3g}" if rise < ONE else ""
 
 
@@ -104,8 +115,37 @@ class _Laplace:
     """The negative log of a component's marginal density, but for a constant."""
 
     def __init__(self, target: AbstractTarget, like: PyTree, sds: Float[np.ndarray, " d"]) -> None:
-        self.target, self.like = target, like
+        self.target, self.like, self.start = target, like, flattened(like)
         self.steps = ASIDE * np.where(sds > 0.0, sds, 1.0)
+
+    def along(
+        self, x: Float[np.ndarray, " d"], k: int, places: Float[np.ndarray, " places"]
+    ) -> Float[np.ndarray, " places"]:
+        """m at each of them, the mode at one being where the search at the next begins."""
+        values = []
+        for place in places:
+            x, value = self.at(x, k, place)
+            values.append(value)
+        return np.array(values)
+
+    def is_lost(self, x: Float[np.ndarray, " d"], k: int) -> bool:
+        """Whether the Hessian in the others has no determinant but by rounding."""
+        with np.errstate(all="ignore"):
+            curvature = self._hessian(x, np.delete(np.arange(x.size), k))
+            return not np.linalg.cond(np.nan_to_num(curvature)) < SINGULAR
+
+    def _hessian(
+        self, x: Float[np.ndarray, " d"], others: Int[np.ndarray, " others"]
+    ) -> Float[np.ndarray, "others others"]:
+        """In some components, by central differences."""
+        columns = []
+        for which in others:
+            ahead, behind = x.copy(), x.copy()
+            ahead[which] += self.steps[which]
+            behind[which] -= self.steps[which]
+            slopes = [potential_at(self.target, self.like, place)[1] for place in (ahead, behind)]
+            columns.append((slopes[0] - slopes[1])[others] / (2.0 * self.steps[which]))
+        return 0.5 * (np.array(columns) + np.array(columns).T)
 
     def at(
         self, x: Float[np.ndarray, " d"], k: int, place: float
@@ -125,14 +165,7 @@ class _Laplace:
             return value, gradient[others]
 
         def hessian(part: np.ndarray) -> np.ndarray:
-            columns = []
-            for number, which in enumerate(others):
-                ahead, behind = (part.copy() for _ in range(2))
-                ahead[number] += self.steps[which]
-                behind[number] -= self.steps[which]
-                moved = function(ahead)[1] - function(behind)[1]
-                columns.append(moved / (2.0 * self.steps[which]))
-            return 0.5 * (np.array(columns) + np.array(columns).T)
+            return self._hessian(whole(part), others)
 
         search = functools.partial(
             minimize, jac=True, hess=hessian, method="trust-exact", options={"maxiter": ITERATIONS}
