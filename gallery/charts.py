@@ -114,7 +114,9 @@ def _drawn(
     **size: int,
 ) -> Chart:
     """A chart of one mark; what is no number is a gap."""
-    rows = json.loads(table.to_json(None, orient="records", double_precision=15))
+    text = table.to_json(orient="records", double_precision=15)
+    assert text is not None  # as there is no file
+    rows = json.loads(text)
     drawn = {
         "data": {"values": rows}, "mark": {"type": mark, **style}, "encoding": encoding, **size,
     }  # fmt: skip
