@@ -22,7 +22,7 @@ FEW = 16  # components
 ASIDE = 1e-3  # sds of the draws: of differences of the gradient
 SECONDS = 4.0  # at most, by what a gradient takes; searches mostly need a third of it
 NEAR = 1e-2  # in potential, twice, that is left to the mode at the end of a search
-HALVINGS = 4  # of the distance, where rounding decides at the draws
+HALVINGS = 6  # of the distance, where rounding decides at the draws
 SINGULAR = 1e13  # condition of a Hessian by differences
 ITERATIONS = 10  # of a search; one is enough where the others are normal
 
@@ -96,16 +96,18 @@ def _flat_beyond(
     places = np.array([edge + sign * length * sd for length in FAR])
     if not sd > 0.0 or sign * (start - places[1]) > 0.0:  # chains may have left the mass behind
         return ""
-    values = laplace.along(x, k, places)
-    if not np.isfinite(values).all() and laplace.is_lost(x, k):
-        middle = start
-        for _ in range(HALVINGS):
-            places = middle + 0.5 * (places - middle)
-            values = laplace.along(x, k, places)
-            if np.isfinite(values).all():
-                break
+    lost = laplace.is_lost(x, k)
+    if lost:
+        middle, places = start, start + (edge - start) * 0.5 ** np.arange(HALVINGS)
+    values = laplace.along(x, k, places, SINGULAR if lost else np.inf)
+    pairs = np.flatnonzero(np.isfinite(values[:-1]) & np.isfinite(values[1:]))
+    if not pairs.size:
+        return ""
+    # In the order of their distance; of halvings those that are farthest out.
+    here = sorted(range(pairs[0], pairs[0] + 2), key=lambda which: sign * places[which])
+    places, values = places[here], values[here]
     lengths = sign * (places - middle)
-    if not (np.isfinite(values).all() and lengths.min() > 0.0):
+    if not lengths.min() > 0.0:
         return ""
     rise = (values[1] - values[0]) / np.log(lengths[1] / lengths[0])
     return f"from {places[0]:.3g} to {places[1]:.3g}" if rise < ONE else ""
@@ -119,12 +121,16 @@ class _Laplace:
         self.steps = ASIDE * np.where(sds > 0.0, sds, 1.0)
 
     def along(
-        self, x: Float[np.ndarray, " d"], k: int, places: Float[np.ndarray, " places"]
+        self,
+        x: Float[np.ndarray, " d"],
+        k: int,
+        places: Float[np.ndarray, " places"],
+        condition: float,
     ) -> Float[np.ndarray, " places"]:
         """m at each of them, the mode at one being where the search at the next begins."""
         values = []
         for place in places:
-            x, value = self.at(x, k, place)
+            x, value = self.at(x, k, place, condition)
             values.append(value)
         return np.array(values)
 
@@ -148,9 +154,12 @@ class _Laplace:
         return 0.5 * (np.array(columns) + np.array(columns).T)
 
     def at(
-        self, x: Float[np.ndarray, " d"], k: int, place: float
+        self, x: Float[np.ndarray, " d"], k: int, place: float, condition: float
     ) -> tuple[Float[np.ndarray, " d"], float]:
-        """The mode of the others where x[k] = place, from x on, and m there; NaN without one."""
+        """The mode of the others where x[k] = place, from x on, and m there.
+
+        NaN without a mode, and where the Hessian's condition is not below `condition`.
+        """
         from scipy.optimize import minimize
 
         others = np.delete(np.arange(x.size), k)
@@ -176,8 +185,9 @@ class _Laplace:
                 curvature = hessian(found.x)
                 sign, log_det = np.linalg.slogdet(curvature)
                 left = float(found.jac @ np.linalg.solve(curvature, found.jac))
+                fine = condition == np.inf or np.linalg.cond(curvature) < condition
         except (ValueError, np.linalg.LinAlgError):  # SciPy's, where a derivative is not finite
             return x, np.nan
-        if not (sign > 0 and left < NEAR):
+        if not (fine and sign > 0 and left < NEAR):
             return x, np.nan
         return whole(found.x), float(found.fun) + 0.5 * log_det
