@@ -3,12 +3,10 @@
 import contextlib
 import html
 import importlib
-import mimetypes
 import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +20,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -38,8 +37,7 @@ a:hover { text-decoration: underline; }
 
 
 PROGRAMS = Path(__file__).parents[1] / ".cache" / "gallery"  # compiled ones, for the next server
-ASSETS = "/marimo"
-UNCHANGED = {"cache-control": "public, max-age=31536000, immutable"}  # names have digests
+SCRIPTS = "/marimo"
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -75,30 +73,14 @@ class OwnPages:
             await answer(scope, receive, send)
 
 
-class Assets:
-    """ASGI application: marimo's scripts, at one address for all pages, kept in memory.
+class Scripts(StaticFiles):
+    """Marimo's scripts, at one address for all pages, so that a browser fetches them once."""
 
-    A page asks for three hundred of them. Below each page, behind all that marimo does for a
-    request, they took two seconds.
-
-    Args:
-        folder: which holds them.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
-        self.found: dict[str, Response] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the file, or 404."""
-        name = scope["path"].removeprefix(scope["root_path"])
-        if name not in self.found:
-            path = (self.folder / name.lstrip("/")).resolve()
-            if not (path.is_relative_to(self.folder) and path.is_file()):
-                return await PlainTextResponse("no such file", 404)(scope, receive, send)
-            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-            self.found[name] = Response(path.read_bytes(), media_type=kind, headers=UNCHANGED)
-        return await self.found[name](scope, receive, send)
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        """The file, to be kept by the browser: its name has its digest."""
+        response = super().file_response(*arguments, **options)
+        response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response
 
 
 def application(host: str = "127.0.0.1") -> Starlette:
@@ -107,7 +89,7 @@ def application(host: str = "127.0.0.1") -> Starlette:
     Args:
         host: the address that it listens on.
     """
-    builder = marimo.create_asgi_app(quiet=True, asset_url=ASSETS)
+    builder = marimo.create_asgi_app(quiet=True, asset_url=SCRIPTS)
     for figure in FIGURES:
         builder = builder.with_app(path=f"/{figure.slug}", root=str(figure.notebook))
     notebooks: Any = builder.build()
@@ -123,7 +105,7 @@ def application(host: str = "127.0.0.1") -> Starlette:
     return Starlette(
         routes=[
             Route("/", index),
-            Mount(ASSETS, Assets(Path(str(resources.files("marimo"))) / "_static")),
+            Mount(SCRIPTS, Scripts(packages=[("marimo", "_static")])),
             Mount("/", notebooks),
         ],
         middleware=[Middleware(OwnPages, host=host)],

@@ -167,7 +167,8 @@ def tune_surrogate(
 
     Returns:
         A kernel of `ex.exact.delayed_acceptance`; None where the surrogate remains so wrong that
-        hardly a proposal would be accepted, where it is finite nowhere, or where the time is up.
+        hardly a proposal would be accepted, where it is not finite, where the scale of some
+        parameters depends on others, or where the time is up.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp

@@ -103,14 +103,13 @@ def _flat_beyond(
     pairs = np.flatnonzero(np.isfinite(values[:-1]) & np.isfinite(values[1:]))
     if not pairs.size:
         return ""
-    # In the order of their distance; of halvings those that are farthest out.
-    here = sorted(range(pairs[0], pairs[0] + 2), key=lambda which: sign * places[which])
-    places, values = places[here], values[here]
-    lengths = sign * (places - middle)
+    pair = slice(pairs[0], pairs[0] + 2)
+    lengths = sign * (places[pair] - middle)
     if not lengths.min() > 0.0:
         return ""
-    rise = (values[1] - values[0]) / np.log(lengths[1] / lengths[0])
-    return f"from {places[0]:.3g} to {places[1]:.3g}" if rise < ONE else ""
+    rise = (np.diff(values[pair]) / np.diff(np.log(lengths)))[0]
+    near, far = middle + sign * np.sort(lengths)
+    return f"from {near:.3g} to {far:.3g}" if rise < ONE else ""
 
 
 class _Laplace:
@@ -136,9 +135,16 @@ class _Laplace:
 
     def is_lost(self, x: Float[np.ndarray, " d"], k: int) -> bool:
         """Whether the Hessian in the others has no determinant but by rounding."""
+        others = np.delete(np.arange(x.size), k)
         with np.errstate(all="ignore"):
-            curvature = self._hessian(x, np.delete(np.arange(x.size), k))
-            return not np.linalg.cond(np.nan_to_num(curvature)) < SINGULAR
+            return not self._condition(self._hessian(x, others), others) < SINGULAR
+
+    def _condition(
+        self, hessian: Float[np.ndarray, "others others"], others: Int[np.ndarray, " others"]
+    ) -> float:
+        """In units of the draws' sds, since those of the parameters mean nothing."""
+        units = self.steps[others]
+        return float(np.linalg.cond(np.nan_to_num(units[:, None] * hessian * units)))
 
     def _hessian(
         self, x: Float[np.ndarray, " d"], others: Int[np.ndarray, " others"]
@@ -185,7 +191,7 @@ class _Laplace:
                 curvature = hessian(found.x)
                 sign, log_det = np.linalg.slogdet(curvature)
                 left = float(found.jac @ np.linalg.solve(curvature, found.jac))
-                fine = condition == np.inf or np.linalg.cond(curvature) < condition
+                fine = condition == np.inf or self._condition(curvature, others) < condition
         except (ValueError, np.linalg.LinAlgError):  # SciPy's, where a derivative is not finite
             return x, np.nan
         if not (fine and sign > 0 and left < NEAR):
