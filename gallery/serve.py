@@ -3,6 +3,7 @@
 import contextlib
 import html
 import importlib
+import pkgutil
 import socket
 import threading
 import webbrowser
@@ -24,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from gallery import figures
 from gallery.pages import FIGURES, find
 
 STYLE = """
@@ -177,9 +179,8 @@ def serve(
     keep_programs()
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 1}
     server = uvicorn.Server(uvicorn.Config(application(host), **settings))
-    for page in FIGURES:  # no visitor has to wait for imports
-        importlib.import_module(f"gallery.notebooks.{page.slug}")
-        importlib.import_module(f"gallery.figures.{page.slug}")
+    for module in pkgutil.iter_modules(figures.__path__):  # no visitor has to wait for imports
+        importlib.import_module(f"{figures.__name__}.{module.name}")
     address = f"http://{host}:{listening.getsockname()[1]}/{path}"
     print(f"gallery: {address} (Ctrl-C ends it)", flush=True)
     if open_browser:  # in a thread, since some browsers return only when they are closed
