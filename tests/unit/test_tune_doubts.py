@@ -130,19 +130,22 @@ def test_one_level_without_events_is_named(prior, named):
 @pytest.mark.parametrize("effects", [30, 1])
 def test_a_mode_that_is_a_spike_without_mass_is_no_place_to_begin(effects):
     """30 effects whose sd may vanish: the density is exp(450) as high there, the volume exp(-900)
-    as large. One effect is the control: the density has its mode where its mass is."""
+    as large. One effect is the control: the density has its mode where its mass is. Around the
+    middle of the mass the curvature's law is too wide for some keys; its neighbours are not."""
 
     def potential(z):
         t, x = z["log_sd"], z["effects"]
         return 0.5 * t**2 + effects * t + 0.5 * jnp.sum(x**2) * jnp.exp(-2.0 * t)
 
     init = {"effects": jnp.full(effects, 0.1), "log_sd": jnp.float32(0.0)}
-    log = DecisionLog()
-    start = find_start(ex.Target(potential), init, log, KEY, Deadline.never())
-    if effects == 30:
-        assert abs(float(start.place["log_sd"])) < 0.5, str(log)  # whose mean is 0, its sd 1
-    else:
-        assert float(start.place["log_sd"]) == pytest.approx(-1.0, abs=0.05), str(log)
+    target = ex.Target(potential)
+    for key in jax.random.split(KEY, 6):
+        log = DecisionLog()
+        start = find_start(target, init, log, key, Deadline.never())
+        if effects == 30:
+            assert abs(float(start.place["log_sd"])) < 0.5, str(log)  # whose mean is 0, its sd 1
+        else:
+            assert float(start.place["log_sd"]) == pytest.approx(-1.0, abs=0.05), str(log)
 
 
 def houses():

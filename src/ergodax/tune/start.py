@@ -107,11 +107,12 @@ def find_start(
         noisy = begin.noise > NOISE and not rows
         if begin.place is place:
             least = -np.inf if noisy else _least_mass(target, begin, init, key_scale)
-        other = _most_mass(target, init, least, key_scale, deadline)
-        other = other and _look_around(target, other, key_look)
-        if other and other.typical and not (noisy and other.noise > NOISE):
-            found = "init" if other.place is init else "the middle of the mass; the mode has none"
-            begin = other
+        for start in _with_more_mass(target, init, least, key_scale, deadline):
+            other = _look_around(target, start, key_look)
+            if other.typical and not (noisy and other.noise > NOISE):
+                begin, found = other, "the middle of the mass; the mode has none"
+                found = "init" if other.place is init else found
+                break
     _tell(log, mode, begin, found, rows=rows)
     return begin._replace(mode=place)
 
@@ -145,15 +146,19 @@ def _least_mass(target: AbstractTarget, start: Start, init: PyTree, key: PRNGKey
     return _log_mass(target, start.coordinates) + LIGHTER[int(torn)]
 
 
-def _most_mass(
+def _with_more_mass(
     target: AbstractTarget, init: PyTree, least: float, key: PRNGKeyArray, deadline: Deadline
-) -> Start | None:
-    """`init` or the middle of the mass, whichever has more, if it has so much."""
+) -> list[Start]:
+    """`init` and the middle of the mass, where they have so much; that with the most first.
+
+    The middle comes twice: its curvature may be that of one place only, while the sds of the normal
+    law that is closest to the density hold all around.
+    """
     frozen = tree.freeze(init)
     if least == np.inf:
-        return None
+        return []
     here = Start(init, curvature_coordinates(target, init, key=key), True, False)
-    middle = middle_of_mass(
+    middle, sds = middle_of_mass(
         lambda flat: potential_at(target, frozen, flat),
         flattened(frozen),
         here.coordinates.scales,
@@ -161,10 +166,11 @@ def _most_mass(
         deadline=deadline,
     )
     place = unflattened(init, middle)
-    there = Start(place, curvature_coordinates(target, place, key=key), True, False)
-    masses = [_log_mass(target, start.coordinates) for start in (here, there)]
-    best = (here, there)[int(np.argmax(masses))]
-    return best if max(masses) > least else None
+    basis = on_device(sds if sds.size > LARGEST_DENSE else np.diag(sds), tree.result_dtype(frozen))
+    there = [curvature_coordinates(target, place, key=key), Coordinates(place, basis)]
+    starts = [here, *(Start(place, coordinates, True, False) for coordinates in there)]
+    mass = [_log_mass(target, start.coordinates) for start in starts]
+    return [starts[i] for i in np.argsort(mass)[::-1] if mass[i] > least]
 
 
 def _log_mass(target: AbstractTarget, coordinates: Coordinates) -> float:

@@ -21,8 +21,8 @@ def middle_of_mass(
     *,
     key: PRNGKeyArray,
     deadline: Deadline | None = None,
-) -> Float[np.ndarray, " d"]:
-    """The mean m of the N(m, diag(s^2)) with the least divergence from the density.
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """The m and s of the N(m, diag(s^2)) with the least divergence from the density.
 
     That is where E U(m + s z) - sum log s is least, z standard normal. The logarithms are the
     entropy, which counts volume against height: a spike has none. The mean over z is that at 8
@@ -60,4 +60,4 @@ def middle_of_mass(
         ITERATIONS,
         stop=None if deadline is None else lambda: deadline.over,
     )
-    return start + scales * found.position[:d]
+    return start + scales * found.position[:d], scales * np.exp(found.position[d:])
