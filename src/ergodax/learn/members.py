@@ -19,12 +19,13 @@ from ergodax.sampler.microcanonical import energy_error
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import mean_squares, some_rows
 
+BURN_IN = 0.7  # of the steps: from optima to typical weights takes long
 ROUNDS = 10  # of the burn-in, after each of which step and length are set anew
 FIRST, LAST = 10.0, 2.0  # variances of a step's energy error, for a dimension, that are aimed at
 SMALLEST, LARGEST = 6.0, 30.0  # powers of the step with which the variance may grow
 APART = 0.05  # of the logarithms of two steps, from which they tell the power
 SCORES = 1_000  # rows whose scores stand for all
-PROBES, BETWEEN = 16, 4  # places where a member's energy error is measured, and steps between
+PROBES, BETWEEN = 8, 4  # places where a member's energy error is measured, and steps between
 SEEN = 4  # draws of a round; those of the last half of the rounds set the length
 TRIALS, TRIAL, IN_TIME = 3, 16, 0.8  # trials of so many steps, and the share of the time planned
 TRIES = 6  # of a round, each with a quarter of the step
@@ -98,7 +99,7 @@ def sample_members(
     setting: Setting | None = None,
     progress: bool = False,
 ) -> Members:
-    """Sample each member's weights from where it is; half of the steps are burn-in.
+    """Sample each member's weights from where it is; seven tenths of the steps are burn-in.
 
     Microcanonical Langevin dynamics, in coordinates where the mean squared score of each array's
     average weight (the Fisher information, and the prior's curvature) is 1. After each of ten
@@ -106,8 +107,9 @@ def sample_members(
     - the length becomes the root of the summed variances of a member's weights, in these
       coordinates, so that a member turns where it has crossed its mode;
     - the step h is changed by (a / v)^(1/s), where v is the measured variance of the energy that
-      a step adds, for a dimension, and a falls from 10 to 2: large steps at first, which come far,
-      and small ones at last, whose bias is small. v grows as h^6 where h is small, and faster near
+      a step adds, for a dimension, and a falls from 10 to 2 in the first half: large steps at
+      first, which come far, then small ones, whose bias is small and which take the members on for
+      as long again. v grows as h^6 where h is small, and faster near
       the largest step that is stable, so s is the power between the last two measured rounds.
 
     Args:
@@ -143,7 +145,8 @@ def sample_members(
         begin = {"state": samples.final_state}
         each = min(each, (time.perf_counter() - began) / TRIAL)
     num_steps = max(1, min(num_steps, int(IN_TIME * deadline.left() / each)))
-    steps = max(1, num_steps // 2 // ROUNDS)
+    burn_in = int(BURN_IN * num_steps)
+    steps = max(1, burn_in // ROUNDS)
     growth = Growth()
     for number in range(ROUNDS):
         thin = max(1, steps // SEEN)
@@ -151,10 +154,10 @@ def sample_members(
         state, begin = samples.final_state, {"state": samples.final_state}
         seen = [*seen, samples.position][(number + 1) // 2 - number - 1 :]
         key_probes = jax.random.fold_in(key_scales, number)
-        aim = FIRST * (LAST / FIRST) ** (number / (ROUNDS - 1))
+        aim = FIRST * (LAST / FIRST) ** min(1.0, 2.0 * number / ROUNDS)
         growth = growth.after(setting.step, _energy_error(kernel, key_probes, state))
         setting = _adjusted(setting, seen, growth.factor(aim))
-    steps = max(1, num_steps // 2)
+    steps = max(1, num_steps - burn_in)
     thin = max(1, steps // num_draws)
     setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
     error = _energy_error(kernel, jax.random.fold_in(key_scales, ROUNDS), samples.final_state)

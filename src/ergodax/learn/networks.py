@@ -64,7 +64,7 @@ class _Network(BaseEstimator):
         num_members: networks, each sampled from an optimum of its own.
         max_epochs: of the optimiser, which stops when no member gets better.
         validation_fraction: of the rows, which decide when; the draws are of all rows.
-        num_steps: of each member's sampling, half of them burn-in.
+        num_steps: of each member's sampling, seven tenths of them burn-in.
         num_draws: of each member that are kept.
         batch_size: rows of a gradient of the sampling, where there are more.
         max_seconds: when to end, with fewer steps if need be.
@@ -82,7 +82,7 @@ class _Network(BaseEstimator):
         num_members: Any = 8,
         max_epochs: Any = 1000,
         validation_fraction: Any = 0.1,
-        num_steps: Any = 20_000,
+        num_steps: Any = 16_000,
         num_draws: Any = 100,
         batch_size: Any = 16_384,
         max_seconds: Any = 600.0,
