@@ -9,7 +9,7 @@ from scipy import optimize, special
 import ergodax as ex
 from ergodax import tree
 from ergodax.target.mode import minimise
-from ergodax.tune.start import descent, newton, whole_hessian
+from ergodax.tune.descent import descent, newton, whole_hessian
 
 RNG = np.random.default_rng(5)
 D = 8

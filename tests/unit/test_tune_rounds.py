@@ -60,33 +60,6 @@ def test_the_end_of_the_rounds_is_told_as_such():
     assert found.most == rounds.ROUNDS + 2 and "all there is room for" in found.shortcoming()
 
 
-def test_tails_without_a_variance_are_told_and_others_are_not():
-    """By 100 runs each: Student's law with 1 degree of freedom has no variance, with 3 it has."""
-    rng = np.random.default_rng(2)
-    for degrees, found in ((1, 100), (3, 0), (1e9, 0)):
-        draws = rng.standard_t(degrees, (100, CHAINS, 2_000))
-        shapes = np.array([doubts.heavy_tail(each) for each in draws])
-        assert abs(np.sum(shapes > 0) - found) <= 10
-        assert not found or np.median(shapes[shapes > 0]) == pytest.approx(1.0, abs=0.1)
-    draws[:, 0, :200] = 2.65  # of the draws that are all but normal
-    assert not any(doubts.heavy_tail(each) for each in draws), "a chain that stands still"
-    assert doubts.heavy_tail(np.zeros((CHAINS, 100))) == 0.0
-    assert doubts.heavy_tail(rng.standard_cauchy((CHAINS, 8))) == 0.0, "too few"
-
-
-def test_tails_that_take_many_draws_are_told():
-    """By 100 runs each: the kurtosis of exp(N(0, 1)) is 114, that of a normal law 3."""
-    rng = np.random.default_rng(3)
-    normal = rng.standard_normal((100, CHAINS, 500))
-    heavy = [doubts.slow_tails("x", each, 0.05) for each in np.exp(normal)]
-    assert sum(map(bool, heavy)) > 60 and "x are so heavy" in max(heavy)
-    assert not any(doubts.slow_tails("x", each, 0.05) for each in normal)
-    enough = (3.0 - 1.0) / (4.0 * normal[0].size)  # the square of an error that so many just tell
-    assert doubts.slow_tails("x", normal[0], 0.7 * np.sqrt(enough))
-    assert not doubts.slow_tails("x", normal[0], 1.4 * np.sqrt(enough))
-    assert doubts.slow_tails("x", np.zeros((CHAINS, 100)), 0.05) == ""
-
-
 def funnel(z):
     """v of N(0, 1), and eight of N(0, exp(2 v))."""
     v, x = z[0], z[1:]

@@ -10,8 +10,9 @@ from ergodax import tree
 from ergodax.target.constrained import unconstrained
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.descent import descent, potential_at
 from ergodax.tune.modes import _log_volume
-from ergodax.tune.start import descent, find_start, potential_at
+from ergodax.tune.start import find_start
 from ergodax.tune.variational import middle_of_mass
 from ergodax.tune.whitening import flattened
 

@@ -21,7 +21,7 @@ from ergodax.local.result import LearningCoefficient
 from ergodax.local.rounds import Sampled, sampled, slope
 from ergodax.target.mode import TOLERANCE, enough, find_mode
 from ergodax.tune.budget import Deadline
-from ergodax.tune.start import seconds_of_gradient
+from ergodax.tune.descent import seconds_of_gradient
 
 CHAINS = 4
 SHARE_OF_SEARCH = 0.05  # of the time, for the minimum near w*

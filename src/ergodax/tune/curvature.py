@@ -28,7 +28,7 @@ FLAT = (
 LARGEST_DENSE = 1024  # dimensions, beyond which no matrix is kept
 LARGEST_LOW_RANK = 30_000  # beyond which nothing but a diagonal is
 LARGEST_AVERAGED = 512
-ROWS = 20_000  # that stand for all
+ROWS, SOME = 20_000, 10_000  # that stand for all, at a point and where it is averaged
 WIDEST = 1e8  # the largest unit of a coordinate, in the smallest one
 NUMBERS = 2**25  # rows times dimensions of a product with the Hessian
 PROBES = 32  # of a diagonal
@@ -291,7 +291,7 @@ def averaged_gaussian(
     key: PRNGKeyArray,
     num_pairs: int = 4,
     num_rounds: int = 4,
-    max_rows: int = 10_000,
+    max_rows: int = SOME,
 ) -> AveragedGaussian:
     """The Gaussian whose precision is the Hessian of the potential averaged over it.
 
@@ -397,7 +397,7 @@ def whiten(
     key: PRNGKeyArray,
     num_pairs: int = 4,
     num_rounds: int = 4,
-    max_rows: int = 10_000,
+    max_rows: int = SOME,
 ) -> Whitening:
     """Coordinates in which the posterior has scale 1 and its gradient noise is diagonal.
 

@@ -14,6 +14,7 @@ from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.samples import Samples
 from ergodax.stats.draws import component_names, flat_components
 from ergodax.stats.estimators import standard_error, widening
+from ergodax.tune.heavy_tails import unseen_spread
 from ergodax.tune.whitening import Coordinates
 
 LARGEST_R_HAT = 1.02
@@ -107,7 +108,8 @@ class Inference:
         samples: draws of the position.
         table: a pandas DataFrame, a row for each component: mean, sd, mcse of both in posterior
             standard deviations (`mcse_mean`, `mcse_sd`; a little larger than ArviZ's where draws
-            are few or skewed, so that 1.96 of it hold in 95 of 100), the measured bias of both
+            are few or skewed, so that 1.96 of it hold in 95 of 100; with what heavy tails have
+            that was not drawn), the measured bias of both
             (`bias_mean`, `bias_sd`; its own standard error is added), ess, r_hat, and `error`,
             the larger sum of mcse and bias.
         accuracy: what was asked for, in posterior standard deviations.
@@ -214,7 +216,7 @@ def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -
             "mean": summary["mean"],
             "sd": scale,
             "mcse_mean": of_mean * widening(draws, of_mean) / scale,
-            "mcse_sd": of_sd * widening(draws, of_sd, "sd") / scale,
+            "mcse_sd": of_sd * widening(draws, of_sd, "sd") / scale + unseen_spread(draws),
             "bias_mean": 0.0,
             "bias_sd": 0.0,
         }

@@ -11,9 +11,10 @@ from ergodax import tree
 from ergodax.stats.draws import component_names
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
+from ergodax.tune.descent import potential_and_gradient, potential_at
 from ergodax.tune.host import generator, on_device
 from ergodax.tune.reparametrisation import ReparametrisedTarget
-from ergodax.tune.start import potential_and_gradient, potential_at
+from ergodax.tune.start import Start
 from ergodax.tune.whitening import Coordinates, flattened
 
 FEWEST = 16  # draws that all rows look at
@@ -35,7 +36,21 @@ FLATTEST = 2  # directions
 NAMED = 4  # components of a direction
 LARGE = 0.3  # of the largest component of a direction: those that are named
 
+RAYS = 4  # at random, along which it is seen whether the density grows
 MOST_LOST = 0.01  # a share of the draws
+GROWS = (
+    "the density grows without end, in all directions or most: is its sign wrong? ex.Target takes "
+    "the potential, which is minus the log density; ex.Posterior takes log densities"
+)
+NO_GRADIENT = (
+    "the gradient with respect to {names} is not finite in places where the density is, such as "
+    "{place}, and no chain comes there: it may be that of a branch of jnp.where which is not taken "
+    "there. Give that branch arguments at which it has a gradient"
+)
+IMPROPER = (
+    "the density does not fall off in the direction of {names}: the posterior is improper, and has "
+    "no mean. Give these parameters a prior that is proper"
+)
 LOST = (
     "the density does not fall off as {ways}, down to where other parameters are so narrow that "
     "rounding decides: the posterior is improper, or nearly. Give it a prior that falls off there"
@@ -43,15 +58,6 @@ LOST = (
 STANDING = (
     "{still} of {chains} chains stand still: none of their trajectories was accepted, as where "
     "rounding spoils the potential, or where the density stops; try jax_enable_x64, or another init"
-)
-HEAVY = (
-    "the tails of {name} are so heavy (Pareto shape {shape:.2f}) that it has no finite variance, "
-    "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
-    "a prior with lighter tails"
-)
-SLOW = (
-    "the tails of {name} are so heavy that its sd takes {needed:,.0f} draws or more even if they "
-    "are independent; use its quantiles, try a larger max_seconds, or other parameters of the model"
 )
 
 
@@ -254,52 +260,54 @@ def lost_in_rounding(
     return LOST.format(ways=" and ".join(ways))
 
 
-def heavy_tail(x: Float[np.ndarray, "chains draws"]) -> float:
-    """The Pareto shape of a variable's tails where it tells that there is no variance, else 0.
-
-    Beyond a threshold most densities look like y^(-1 - 1/k), with k = 1 for Cauchy's and 1 / nu for
-    Student's; k is fitted to the largest distances from the median. From k = 1/2 on there is no
-    variance, from 1 on no mean, and averages do not settle. It is told where k is more than two of
-    its standard errors above 1/2.
-
-    Reference:
-        Vehtari, Simpson, Gelman, Yao and Gabry, Pareto smoothed importance sampling, 2024.
-    """
-    from scipy.stats import genpareto
-
-    # Repeats are a chain that stands still, which tells nothing of a shape.
-    far = np.unique(np.abs(x - np.median(x))).astype(float)
-    count = min(int(3.0 * np.sqrt(far.size)), far.size // 5)
-    excess = far[-count:] - far[-count - 1]
-    if count < FEWEST or not np.isfinite(excess).all() or not excess[-1] > 0.0:
-        return 0.0
-    shape = float(genpareto.fit(excess / excess.mean(), floc=0.0)[0])
-    error = (1.0 + shape) / np.sqrt(count)
-    return shape if shape - 2.0 * error > 0.5 else 0.0
-
-
-def without_variance(name: str, x: Float[np.ndarray, "chains draws"]) -> str:
-    """That a component seems to have no variance; "" where it has."""
-    shape = heavy_tail(x)
-    return HEAVY.format(name=name, shape=shape) if shape else ""
-
-
-def slow_tails(name: str, x: Float[np.ndarray, "chains draws"], accuracy: float) -> str:
-    """That even independent draws, as many as these, would not tell the sd; "" if they would.
-
-    The variance of an sd over its square is (kurtosis - 1) / 4n: 1 / 2n for a normal law, and far
-    more where the tails are heavy. Few draws show too small a kurtosis.
+def doubt_of_density(
+    target: AbstractTarget, init: PyTree, start: Start, *, key: PRNGKeyArray
+) -> str:
+    """What no draws can be right with: no integral, or no gradient; "" where nothing is seen.
 
     Args:
-        name: of the component.
-        x: its draws.
-        accuracy: the error of the sd that is small enough, in sds.
+        target: with data or without.
+        init: where the search for the mode began.
+        start: what it led to.
+        key: for the directions that are looked in.
     """
-    square = (x.astype(float) - x.mean()) ** 2
-    if not np.mean(square) > 0.0:
+    if _grows(target, start.mode, key=key):
+        return GROWS
+    names = improper_direction(target, init, start.mode, start.coordinates)
+    return IMPROPER.format(names=names) if names else _without_gradient(target, start)
+
+
+def _grows(target: AbstractTarget, mode: PyTree, *, key: PRNGKeyArray) -> bool:
+    """Whether the density goes on growing along half of some rays or more, from the mode on.
+
+    It may grow along a line and be proper, as towards effects that are all zero; no random ray
+    leads there.
+    """
+    origin = flattened(mode)
+    scale, begin = max(1.0, float(np.abs(origin).max())), _potential(target, mode, origin)
+
+    def falls(ray: np.ndarray) -> bool:
+        last = begin
+        for length in FAR + FURTHER:
+            value = _potential(target, mode, origin + length * scale * ray)
+            if not (value < last or value == last == -np.inf):
+                return False
+            last = value
+        return True
+
+    rays = generator(key).standard_normal((RAYS, origin.size))
+    return 2 * sum(falls(ray) for ray in rays) >= RAYS
+
+
+def _without_gradient(target: AbstractTarget, start: Start) -> str:
+    """That there are likely places where the gradient is not finite; "" where there are none."""
+    if start.blind is None:
         return ""
-    needed = (np.mean(square**2) / np.mean(square) ** 2 - 1.0) / (4.0 * accuracy**2)
-    return SLOW.format(name=name, needed=needed) if needed > x.size else ""
+    names, flat = names_of(start.place), start.blind
+    _, gradient = potential_at(target, tree.freeze(start.place), flat)
+    lost = np.flatnonzero(~np.isfinite(gradient))[:NAMED]
+    place = ", ".join(f"{names[k]} = {flat[k]:.3g}" for k in lost)
+    return NO_GRADIENT.format(names=", ".join(names[k] for k in lost), place=place)
 
 
 def improper_direction(

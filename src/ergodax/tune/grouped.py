@@ -26,9 +26,10 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import LARGEST_DENSE, hessian_coordinates
 from ergodax.tune.decisions import Decision, Inference
+from ergodax.tune.descent import descent
 from ergodax.tune.nuts import WHOLE, warm_up_seconds
 from ergodax.tune.rounds import NON_CENTRED
-from ergodax.tune.start import descent, plain_coordinates
+from ergodax.tune.start import plain_coordinates
 from ergodax.tune.whitening import unflattened
 
 LOOKED_AT = 4  # draws of the shared parameters, at which the quadrature is measured

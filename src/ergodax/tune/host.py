@@ -30,8 +30,12 @@ def generator(key: Any) -> np.random.Generator:
 
 
 def on_device(array: Any, dtype: Any) -> Array:
-    """A copy of a NumPy array, or of what NumPy makes one of, on the device."""
-    return jax.device_put(np.array(array, dtype))
+    """A copy of a NumPy array, or of what NumPy makes one of, on the device.
+
+    What is too large for the dtype is infinite.
+    """
+    with np.errstate(over="ignore"):
+        return jax.device_put(np.array(array, dtype))
 
 
 def some_rows(target: AbstractTarget, key: PRNGKeyArray, max_rows: int) -> PyTree:

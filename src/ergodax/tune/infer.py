@@ -29,7 +29,7 @@ from ergodax.tune.background import Programs, double_precision, in_background, s
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Inference, Tuned
 from ergodax.tune.device import full_precision, quicker_host
-from ergodax.tune.doubts import doubt_of_draws, improper_direction, names_of
+from ergodax.tune.doubts import doubt_of_density, doubt_of_draws, names_of
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import split_key
@@ -57,6 +57,7 @@ INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
 ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 COMPILATION = 10.0  # seconds, of the surrogate's programs on two cores
+OVER, LOOK = 0.1, 3.0  # a last look may end so late; seconds it takes beyond the five that are free
 SEARCHES = 8  # for modes, after a first that found several; each if the one before found more
 
 
@@ -159,13 +160,20 @@ def infer(
         deadline = Deadline(deadline.instant - kept.spent)
         settings = _Settings(accuracy, num_chains, deadline, progress, kept, decided)
         result = _answer(target, init, key, settings, max_seconds)
-        return _with_cause(result, target, init, timed=checkpoint is None)
+        over = None if checkpoint else Deadline(deadline.instant + OVER * max_seconds - LOOK)
+        return _with_cause(result, target, init, over)
 
 
 def _with_cause(
-    result: Inference, target: AbstractTarget, init: PyTree, *, timed: bool
+    result: Inference, target: AbstractTarget, init: PyTree, over: Deadline | None
 ) -> Inference:
-    """The same; where a component has no end that chains come to, that is the first fault."""
+    """The same; where a component has no end that chains come to, that is the first fault.
+
+    `over` is when there is no time for a look; None where no clock may decide.
+    """
+    timed = over is not None
+    if timed and over.over:
+        return result
     narrow = any(decision.what == "shorter step" for decision in result.account.decisions)
     other = result.tuned.target  # in whose numbers chains come to where effects have no width
     drivers = other.causes if isinstance(other, ReparametrisedTarget) else []
@@ -280,6 +288,7 @@ class _Inferring:
         keys = split_key(key, 6)
         self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
         self.key_nuts, self.key_run = keys[4:]
+        self.key_look = jax.random.fold_in(self.key_start, 1)
         self.posterior = None  # one of which a batch is worth it
         if isinstance(target, Posterior) and target.num_data > SMALL:
             self.posterior = target
@@ -296,14 +305,10 @@ class _Inferring:
             )
             start = find_start(self.target, self.init, self.log, self.key_start, until)
             self.start, self.modes = start, self._modes(start, scouts)
-        direction = improper_direction(self.target, self.init, start.mode, start.coordinates)
-        if direction:
+        doubt = doubt_of_density(self.target, self.init, start, key=self.key_look)
+        if doubt:
             self.log.coarse = False  # no precision mends it
-            self.log.faults.insert(
-                0,  # what follows from it comes after
-                f"the density does not fall off in the direction of {direction}: the posterior is "
-                "improper, and has no mean. Give these parameters a prior that is proper",
-            )
+            self.log.faults.insert(0, doubt)  # what follows from it comes after
 
     @property
     def is_noisy(self) -> bool:

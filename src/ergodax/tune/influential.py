@@ -19,6 +19,7 @@ from ergodax.exact.condensed import remainders_of_rows
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.descent import seconds_of_gradient
 from ergodax.tune.estimator import (
     COSTS,
     INFLATION,
@@ -27,7 +28,6 @@ from ergodax.tune.estimator import (
     SMALLEST_BATCH,
 )
 from ergodax.tune.host import on_device
-from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import Coordinates, posterior_in
 
 BATCHES = 8  # sizes, each twice the one before

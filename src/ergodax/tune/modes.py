@@ -16,15 +16,9 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import curvature_coordinates
 from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.descent import OnRows, descent, potential_at, seconds_of_gradient
 from ergodax.tune.host import generator, on_device, some_rows, split_key
-from ergodax.tune.start import (
-    ROWS,
-    OnRows,
-    descent,
-    lowest_near,
-    potential_at,
-    seconds_of_gradient,
-)
+from ergodax.tune.start import ROWS, lowest_near
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
 
 SPREADS = 1.0, 4.0, 16.0, 64.0  # of the scouts around init, in the position's own units

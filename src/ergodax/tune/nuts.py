@@ -21,11 +21,11 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import Tuned
 from ergodax.tune.dependence import conditional_scales, num_gradients
+from ergodax.tune.descent import seconds_of_gradient
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.jumps import Jumps, jumps_between
 from ergodax.tune.modes import at_modes
 from ergodax.tune.reparametrisation import ReparametrisedTarget, reparametrised
-from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import Coordinates, in_coordinates, unflattened
 
 # Of the warm-up, steps of each chain:

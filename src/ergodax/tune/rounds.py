@@ -27,23 +27,22 @@ from ergodax.tune.decisions import (
     error_table,
     is_accurate,
 )
+from ergodax.tune.descent import seconds_of_gradient
 from ergodax.tune.doubts import (
     LESS,
     lost_in_rounding,
     narrowness,
     shortening,
-    slow_tails,
     standing_still,
     stops_near,
-    without_variance,
 )
+from ergodax.tune.heavy_tails import slow_tails, without_variance
 from ergodax.tune.host import split_key
 from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.modes import scout, scout_low_places, unvisited
 from ergodax.tune.nuts import SETTLE, Nuts
 from ergodax.tune.reparametrisation import ReparametrisedTarget
-from ergodax.tune.start import seconds_of_gradient
 from ergodax.tune.whitening import as_given, as_sampled
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
@@ -463,12 +462,15 @@ class _Rounds:
             error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
         elif told := without_variance(*self._worst()):
             return told
-        if not (self.late or self.deadline.over):
-            ended = f"{self.drawn} rounds" if self.drawn == self.most else "all there is room for"
+        late = self.late or self.deadline.over
+        ended = f"{self.drawn} rounds" if self.drawn == self.most else "all there is room for"
+        if told := slow_tails(*self._worst(), self.accuracy):
+            ended = "the time was up, and " if late else f"after {ended} "
+            others = NON_CENTRED if self.tuned.coordinates.dimension > 1 else ""
+            return f"{ended}{error}: {told}{others}"
+        if not late:
             return f"{error}, after {ended}"
         mcse = float(np.nanmax(table[["mcse_mean", "mcse_sd"]].to_numpy()))
-        if told := slow_tails(*self._worst(), self.accuracy):
-            return f"the time was up, and {error}: {told}{NON_CENTRED}"
         times = max((mcse / self.accuracy) ** 2, 1.1)
         return (
             f"the time was up, and {error}; that takes about {times:.2g} times as many draws: try "

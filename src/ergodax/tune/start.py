@@ -1,23 +1,33 @@
 """Where an inference begins: the mode, whitened coordinates there, and what lies around it."""
 
-import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.gradient.expansion import expand
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import TOLERANCE, Minimum, enough, minimise
+from ergodax.target.mode import Minimum
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
-from ergodax.tune.curvature import LARGEST_DENSE, curvature_coordinates, round_coordinates
+from ergodax.tune.curvature import (
+    LARGEST_DENSE,
+    SOME,
+    curvature_coordinates,
+    hessian_coordinates,
+    round_coordinates,
+)
 from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.descent import (
+    OnRows,
+    descent,
+    newton,
+    potential_and_gradient,
+    potential_at,
+    whole_hessian,
+)
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import generator, on_device, some_rows, split_key
 from ergodax.tune.variational import middle_of_mass
@@ -28,10 +38,7 @@ WORTH = 4  # times so many, from which they are worth it
 FIRST = 60  # iterations of L-BFGS in the position's own units
 WHITENED = 60  # in whitened ones
 REWHITENED = 4  # times at most
-FLAT = 0.02  # gradient of a component in whitened coordinates: so many sds away from the mode
-NEAR = 0.2  # which is near enough where rounding lets the search come no nearer
 NEWTONS = 60  # iterations of Newton's method, where L-BFGS does not come near
-CHUNK = 1024  # examples at a time, whose Hessians are summed
 ASIDE = 0.1  # in the position's own units
 FALL = 0.1  # in potential, from a place that is no mode
 SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
@@ -56,6 +63,7 @@ class Start(NamedTuple):
     mode: PyTree = None  # where the search for it ended
     noise: float = 0.0  # of the potential, by rounding
     virial: float = 1.0  # the largest mean of u dU/du of a component, 1 for a normal law
+    blind: Any = None  # a likely place at which the gradient is not finite, raveled
 
 
 def check_start(target: AbstractTarget, init: PyTree) -> None:
@@ -68,10 +76,16 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
     position = target.freeze(init, "init")
     target.check(position)
     value, gradient = potential_and_gradient(target, position)
-    if not tree.known_finite((value, gradient)):
+    if not tree.known_finite(value):
         raise ValueError(
-            f"init: the log density there is {-float(value):g}, and it and its gradient must be "
-            "finite. Try a position inside the support, or unconstrained parameters."
+            f"init: the log density there is {-float(value):g}, and must be finite. Try a position "
+            "inside the support, or unconstrained parameters."
+        )
+    if not tree.known_finite(gradient):
+        raise ValueError(
+            f"init: the log density there is {-float(value):g}, but its gradient is not finite. It "
+            "may be that of a branch of jnp.where which is not taken there, or of a root of 0: "
+            "give that branch arguments at which it has a gradient, or try another position."
         )
 
 
@@ -96,10 +110,7 @@ def find_start(
         mode = _mode(target, tree.freeze(init, "init"), key_mode, deadline)
     with log.timing("scale"):
         place = unflattened(init, mode.position)
-        candidates = _candidates(target, init, place, key_scale)
-        looked = (_look_around(target, start, key_look) for start in candidates)
-        plain = Start(init, plain_coordinates(init), True, False)
-        begin = next((start for start in looked if start.typical), plain)
+        begin = _roundest(target, init, place, (key_scale, key_look), deadline)
         found = "the mode" if mode.converged else "where the search for the mode stopped"
         found, least = ("init", -np.inf) if begin.place is init else (found, np.inf)
         # Of a sum over rows rounding says nothing; else nothing of the curvature there is true.
@@ -117,13 +128,40 @@ def find_start(
     return begin._replace(mode=place)
 
 
+def _roundest(
+    target: AbstractTarget,
+    init: PyTree,
+    mode: PyTree,
+    keys: tuple[PRNGKeyArray, PRNGKeyArray],
+    deadline: Deadline,
+) -> Start:
+    """The first place whose draws are likely; at the mode, with the coordinates that fit best."""
+    key_scale, key_look = keys
+    typical: list[Start] = []
+    for candidate in _candidates(target, init, mode, key_scale, deadline):
+        if typical and candidate.place is init:
+            break
+        start = _look_around(target, candidate, key_look)
+        if start.typical:
+            typical.append(start)
+            if start.virial < FEW_ROWS or start.place is init:
+                break
+    plain = Start(init, plain_coordinates(init), True, False)
+    return min(typical, key=lambda start: start.virial, default=plain)
+
+
 def _candidates(
-    target: AbstractTarget, init: PyTree, mode: PyTree, key: PRNGKeyArray
+    target: AbstractTarget, init: PyTree, mode: PyTree, key: PRNGKeyArray, deadline: Deadline
 ) -> Iterator[Start]:
     """Places and coordinates, those that are most often right first."""
     yield Start(mode, round_coordinates(target, mode, key=key), True, False)
-    for place in (mode, init):
-        yield Start(place, curvature_coordinates(target, place, key=key), True, False)
+    yield Start(mode, curvature_coordinates(target, mode, key=key), True, False)
+    few = tree.size(init) <= LARGEST_SECOND_ORDER and not deadline.over
+    if few and isinstance(target, Posterior) and target.num_data > SOME:
+        # The rows that stood for all have none of a rare level, say, and the curvature misses it.
+        hessian = whole_hessian(target, tree.freeze(mode))
+        yield Start(mode, hessian_coordinates(mode, hessian), True, False)
+    yield Start(init, curvature_coordinates(target, init, key=key), True, False)
     yield Start(init, plain_coordinates(init), True, False)
 
 
@@ -244,12 +282,15 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
         return np.array([value for value, _ in found]), np.stack(slopes)
 
     middle = potentials(np.zeros((1, coordinates.dimension)))[0][0]
-    values, slopes = potentials(np.concatenate([draws, -draws]))
+    places = np.concatenate([draws, -draws])
+    values, slopes = potentials(places)
     finite = np.isfinite(values)
     if not (finite.any() and np.isfinite(middle)):
         return start._replace(smooth=False, typical=False)
-    rises = np.abs(values[finite] - middle)
-    typical = bool(np.median(rises) < RISE[0] + RISE[1] * coordinates.dimension)
+    usual = RISE[0] + RISE[1] * coordinates.dimension
+    typical = bool(np.median(np.abs(values[finite] - middle)) < usual)
+    with np.errstate(invalid="ignore"):
+        blind = places[(np.abs(values - middle) < usual) & ~np.isfinite(slopes).all(axis=1)]
     # A step so short that the gradient says what the potential changes by, but for rounding.
     nudged, _ = potentials((1.0 + NUDGE) * draws)
     with np.errstate(invalid="ignore"):  # where the density stops
@@ -257,9 +298,13 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
         changes -= NUDGE * np.sum(slopes[: len(draws)] * draws, axis=1)
     known = np.abs(changes[np.isfinite(changes)])
     noise = float(np.median(known)) if typical and known.size else 0.0
-    virial = np.max(np.mean(np.concatenate([draws, -draws])[finite] * slopes[finite], axis=0))
+    virial = np.max(np.mean(places[finite] * slopes[finite], axis=0))
     return start._replace(
-        smooth=bool(finite.all()), typical=typical, noise=noise, virial=float(virial)
+        smooth=bool(finite.all()),
+        typical=typical,
+        noise=noise,
+        virial=float(virial),
+        blind=coordinates.flat_at(blind[0]) if len(blind) else None,
     )
 
 
@@ -341,128 +386,3 @@ def _together(first: Minimum, then: Minimum) -> Minimum:
         iterations=first.iterations + then.iterations,
         evaluations=first.evaluations + then.evaluations,
     )
-
-
-def descent(
-    target: AbstractTarget,
-    start: PyTree,
-    max_iterations: int,
-    *,
-    coordinates: Coordinates | None = None,
-    hessian: Callable[[PyTree], np.ndarray] | None = None,
-    deadline: Deadline | None = None,
-) -> Minimum:
-    """Minimise the potential from a frozen position by SciPy, with its Hessian if there is one.
-
-    The only program is the potential's with its gradient, which is soon compiled.
-
-    Args:
-        target: with data or without.
-        start: a frozen position.
-        max_iterations: at most.
-        coordinates: centred at the start, in which to move; the search ends where the gradient in
-            these is that of a place next to the mode.
-        hessian: of a frozen position.
-        deadline: at which it ends.
-
-    Returns:
-        The place on the raveled position; the gradient's norm is in the coordinates.
-    """
-
-    def flat(u: np.ndarray) -> np.ndarray:
-        return u if coordinates is None else coordinates.flat_at(u)
-
-    def function(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = potential_at(target, start, flat(u))
-        return value, slope if coordinates is None else coordinates.pulled_back(slope)
-
-    def bend(u: np.ndarray) -> np.ndarray:
-        assert hessian is not None
-        return hessian(tree.freeze(unflattened(start, flat(u))))
-
-    root = np.sqrt(tree.size(start))
-    small = enough(TOLERANCE, start) if coordinates is None else lambda value: FLAT * root
-    begin = flattened(start) if coordinates is None else np.zeros(coordinates.dimension)
-    found = minimise(
-        function,
-        begin,
-        small,
-        max_iterations,
-        rounding=float(jnp.finfo(tree.result_dtype(start)).eps),
-        hessian=None if hessian is None else bend,
-        stop=None if deadline is None else lambda: deadline.over,
-    )
-    if coordinates is not None:
-        near = np.isfinite(found.potential) and found.gradient_norm < NEAR * root
-        found = found._replace(position=flat(found.position), converged=bool(near))
-    return found
-
-
-def newton(
-    posterior: Posterior, start: PyTree, max_iterations: int, deadline: Deadline | None = None
-) -> Minimum:
-    """Newton's method for some hundred parameters at most, where L-BFGS takes too long.
-
-    Each Hessian is a pass over the data, which are in memory.
-    """
-    bend = lambda x: whole_hessian(posterior, x)  # noqa: E731
-    return descent(posterior, start, max_iterations, hessian=bend, deadline=deadline)
-
-
-def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:
-    """The Hessian of U at a frozen position, of all data, on the raveled position."""
-    likelihood = expand(posterior, position, CHUNK, order=2).hessian
-    assert likelihood is not None
-    prior = np.asarray(_prior_hessian(posterior, position), np.float64)
-    whole = -prior - np.asarray(likelihood.matrix, np.float64)
-    return 0.5 * (whole + whole.T)
-
-
-@eqx.filter_jit
-def _prior_hessian(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
-    flat, unravel = tree.ravel(position)
-    return jax.hessian(lambda x: posterior.prior(unravel(x)))(flat)
-
-
-class OnRows(AbstractTarget):
-    """A posterior on some of its rows, which stand for all."""
-
-    posterior: Posterior
-    rows: PyTree
-
-    def potential(self, position: PyTree) -> Float[Array, ""]:
-        """U with the likelihood of the rows, weighted as that of all."""
-        return self.posterior.potential_on(position, self.rows)
-
-
-@eqx.filter_jit
-def potential_and_gradient(
-    target: AbstractTarget, position: PyTree
-) -> tuple[Float[Array, ""], PyTree]:
-    """U and its gradient at a frozen position: the one program of the searches."""
-    return target.value_and_gradient(position)
-
-
-def potential_at(
-    target: AbstractTarget, like: PyTree, flat: Float[np.ndarray, " d"]
-) -> tuple[float, Float[np.ndarray, " d"]]:
-    """U and its gradient at a raveled position of the structure of a frozen one, on the host."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = [  # of NumPy's: to put each on the device takes longer than most models do
-        flat[end - leaf.size : end].reshape(leaf.shape).astype(leaf.dtype)
-        for leaf, end in zip(leaves, ends, strict=True)
-    ]
-    value, gradient = potential_and_gradient(target, structure.unflatten(parts))
-    slopes = [np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(gradient)]
-    return float(value), np.concatenate(slopes)
-
-
-def seconds_of_gradient(target: AbstractTarget, position: PyTree, times_over: int = 4) -> float:
-    """Of a full gradient, by the program of the search for the mode."""
-    frozen, times = tree.freeze(position), []
-    for _ in range(times_over):  # the first may compile
-        began = time.perf_counter()
-        jax.block_until_ready(potential_and_gradient(target, frozen))
-        times.append(time.perf_counter() - began)
-    return min(times)

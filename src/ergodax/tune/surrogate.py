@@ -28,9 +28,9 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates, hessian_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.dependence import conditional_scales, num_gradients
+from ergodax.tune.descent import seconds_of_gradient, whole_hessian
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.nuts import LOOK, NORMAL
-from ergodax.tune.start import seconds_of_gradient, whole_hessian
 from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
 ROUNDS = 100, 100, 200, 400, 400, 100  # trajectories of each chain; before the last the

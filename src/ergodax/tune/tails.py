@@ -11,9 +11,9 @@ from jaxtyping import Float, Int, PyTree
 from ergodax import tree
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
+from ergodax.tune.descent import potential_at
 from ergodax.tune.doubts import ONE, names_of, standing_still
 from ergodax.tune.rounds import FEWEST
-from ergodax.tune.start import potential_at
 from ergodax.tune.whitening import flattened
 
 FAR = 1.0, 4.0  # sds of the draws, beyond the farthest of them

@@ -1,0 +1,95 @@
+"""Where an inference begins, and what is seen there that no draws can be right with."""
+
+import dataclasses
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ergodax as ex
+from ergodax.tune.budget import Deadline
+from ergodax.tune.decisions import DecisionLog
+from ergodax.tune.doubts import doubt_of_density
+from ergodax.tune.infer import _with_cause
+from ergodax.tune.start import check_start, find_start
+
+KEY = jax.random.key(0)
+
+
+def doubt(potential, init):
+    target = ex.Target(potential)
+    start = find_start(target, init, DecisionLog(), KEY, Deadline.never())
+    return doubt_of_density(target, init, start, key=KEY)
+
+
+def test_a_level_of_a_few_rows_has_a_scale_though_most_samples_of_rows_have_none_of_it():
+    """12 of 300,000 rows: 10,000 that stand for all have none of them two times in three."""
+    level = np.zeros(300_000, np.float32)
+    level[:12] = 1.0
+    y = np.random.default_rng(0).random(300_000) < np.where(level, 0.7, 0.3)
+
+    def log_likelihood(w, row):
+        x, y = row
+        log_odds = w[0] + w[1] * x
+        return y * log_odds - jax.nn.softplus(log_odds)
+
+    prior = lambda w: -0.005 * jnp.sum(w**2)  # noqa: E731
+    model = ex.Posterior(prior, log_likelihood, (level, y.astype(np.float32)))
+    for key in jax.random.split(KEY, 4):
+        start = find_start(model, jnp.zeros(2), DecisionLog(), key, Deadline.never())
+        assert start.typical and float(start.place[1]) != 0.0
+        # 1 / sqrt(12 p (1 - p)) = 0.6; one row of it among those that stand for all makes it 0.4.
+        assert 0.2 < start.coordinates.scales[1] < 2.0
+
+
+def branch(x):
+    """x^1.5 or x^2 / 2: the power has no gradient below 0, and jnp.where lets its NaN through."""
+    return jnp.sum(jnp.where(x > 0.0, x**1.5, 0.5 * x**2))
+
+
+def test_a_gradient_that_is_not_finite_where_the_density_is():
+    told = doubt(
+        lambda z: branch(z["a"]) + 0.5 * jnp.sum(z["b"] ** 2), {"a": 0.5, "b": jnp.ones(2)}
+    )
+    assert "respect to a is not finite" in told and "a = -" in told
+    safe = lambda x: jnp.where(x > 0.0, jnp.where(x > 0.0, x, 1.0) ** 1.5, 0.5 * x**2)  # noqa: E731
+    assert doubt(lambda x: jnp.sum(safe(x)), jnp.full(2, 0.5)) == "", "the control"
+    edge = lambda x: jnp.where(x > 0.0, x - jnp.log(x), jnp.inf)  # noqa: E731
+    assert doubt(lambda x: jnp.sum(edge(x)), jnp.full(2, 0.5)) == "", "the density is 0 there"
+    with pytest.raises(ValueError, match="but its gradient is not finite"):
+        check_start(ex.Target(branch), jnp.full(1, -0.5))
+    with pytest.raises(ValueError, match="inside the support"):
+        check_start(ex.Target(lambda x: jnp.sum(edge(x))), jnp.full(1, -0.5))
+
+
+@pytest.mark.parametrize(
+    "sign_is_wrong",
+    [lambda x: -0.5 * jnp.sum(x**2), lambda x: -jnp.sum(jnp.logaddexp(x, -2.0 * x))],
+)
+def test_a_density_that_grows_without_end_is_told_by_its_sign(sign_is_wrong):
+    assert "is its sign wrong" in doubt(sign_is_wrong, jnp.ones(3))
+    assert doubt(lambda x: -sign_is_wrong(x), jnp.ones(3)) == ""
+
+
+@pytest.mark.parametrize("dimension", [2, 9])
+def test_a_density_without_a_bound_or_with_a_far_mode_does_not_grow_without_end(dimension):
+    def funnel(z):  # which is highest where v falls for ever and the others are 0
+        v, x = z[0], z[1:]
+        return 0.02 * v**2 + x.size * v + 0.5 * jnp.sum(x**2) * jnp.exp(-2.0 * v)
+
+    assert doubt(funnel, jnp.zeros(dimension)) == ""
+    assert doubt(lambda x: 0.5 * jnp.sum((x - 1e6) ** 2), jnp.zeros(dimension)) == ""
+
+
+def test_a_last_look_is_left_where_the_time_is_over(monkeypatch):
+    looks = []
+    infer = importlib.import_module("ergodax.tune.infer")
+    monkeypatch.setattr(infer, "is_quick", lambda *_, **__: looks.append(1))
+    target = ex.targets.gaussian(jnp.zeros(2), 1.0)
+    result = ex.infer(target, jnp.zeros(2), key=KEY, max_seconds=0.0, progress=False)
+    result = dataclasses.replace(result, converged=False)
+    looks.clear()
+    assert _with_cause(result, target, jnp.zeros(2), Deadline.after(0.0)) is result and not looks
+    assert _with_cause(result, target, jnp.zeros(2), Deadline.after(60.0)) is result and looks
