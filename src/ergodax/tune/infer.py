@@ -29,6 +29,7 @@ from ergodax.tune.background import Programs, double_precision, in_background, s
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Inference, Tuned
 from ergodax.tune.device import full_precision, quicker_host
+from ergodax.tune.discontinuities import EVALUATIONS, jump_between_draws
 from ergodax.tune.doubts import doubt_of_density, doubt_of_draws, names_of
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
@@ -44,10 +45,10 @@ from ergodax.tune.modes import (
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
-from ergodax.tune.rounds import sample_rounds
+from ergodax.tune.rounds import APART, sample_rounds
 from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
 from ergodax.tune.surrogate import tune_surrogate
-from ergodax.tune.tails import endless_tail, is_quick
+from ergodax.tune.tails import dearer_than, endless_tail, is_quick
 from ergodax.tune.whitening import as_sampled
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
@@ -167,12 +168,18 @@ def infer(
 def _with_cause(
     result: Inference, target: AbstractTarget, init: PyTree, over: Deadline | None
 ) -> Inference:
-    """The same; where a component has no end that chains come to, that is the first fault.
+    """The same; the first fault is why, where the density jumps or has no end that draws come to.
 
     `over` is when there is no time for a look; None where no clock may decide.
     """
     timed = over is not None
     if timed and over.over:
+        return result
+    draws = as_sampled(target, result.samples.position)
+    apart = not result.converged and (result.table["r_hat"] > APART).any()
+    quick = apart and not (timed and dearer_than(target, init, EVALUATIONS))
+    if quick and (jumps := jump_between_draws(target, init, draws)):
+        result.account.faults.insert(0, jumps)
         return result
     narrow = any(decision.what == "shorter step" for decision in result.account.decisions)
     other = result.tuned.target  # in whose numbers chains come to where effects have no width
@@ -180,7 +187,6 @@ def _with_cause(
     suspect = narrow or drivers or not result.converged
     if not suspect or not is_quick(target, init, len(drivers), timed=timed):
         return result
-    draws = as_sampled(target, result.samples.position)
     with double_precision():
         double = _in_double(target, init)
         tail = "" if double is None else endless_tail(target, tree.freeze(double), draws, drivers)

@@ -1,7 +1,6 @@
 """Whether a component's marginal density falls off beyond the draws, where they can't tell."""
 
 import functools
-import time
 from collections.abc import Sequence
 
 import jax
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int, PyTree
 from ergodax import tree
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
-from ergodax.tune.descent import potential_at
+from ergodax.tune.descent import potential_at, seconds_of_gradient
 from ergodax.tune.doubts import ONE, names_of, standing_still
 from ergodax.tune.rounds import FEWEST
 from ergodax.tune.whitening import flattened
@@ -34,17 +33,12 @@ def is_quick(target: AbstractTarget, like: PyTree, suspects: int, *, timed: bool
     """
     d = tree.size(like)
     gradients = 2 * d * ITERATIONS * 2 * len(FAR) * (suspects or WORST)
-    return gradients * _seconds(target, like) < SECONDS if timed else d <= FEW
+    return not dearer_than(target, like, gradients) if timed else d <= FEW
 
 
-def _seconds(target: AbstractTarget, like: PyTree) -> float:
-    """Of a gradient."""
-    frozen, times = tree.freeze(like), []
-    for _ in range(4):  # the first may compile
-        began = time.perf_counter()
-        potential_at(target, frozen, flattened(frozen))
-        times.append(time.perf_counter() - began)
-    return min(times)
+def dearer_than(target: AbstractTarget, like: PyTree, gradients: int) -> bool:
+    """Whether so many gradients take longer than a moment."""
+    return gradients * seconds_of_gradient(target, like) > SECONDS
 
 
 def endless_tail(
