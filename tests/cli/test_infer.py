@@ -160,6 +160,31 @@ def test_whole_numbers_are_told_of_counts(ergodax, tmp_path):
     assert "for counts try --model negative-binomial" in ergodax("infer", *given)[1]
 
 
+def stopped(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_rows_that_are_left_out_are_told(monkeypatch, ergodax, tmp_path):
+    frame = pd.DataFrame({"x": np.arange(60.0), "z": np.arange(60) % 7, "y": np.arange(60) % 5})
+    frame.loc[[3, 5], "x"] = np.nan
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    monkeypatch.setattr("ergodax.learn.fit.fit", stopped)
+    given = ["--data", tmp_path / "table.csv", "--target", "y", "--drop-missing"]
+    told = "2 of 60 rows are left out, with gaps in {'x': 2}."
+    assert told in ergodax("infer", *given)[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [([], "nothing was kept. Add --checkpoint DIR"), (["--checkpoint"], "Add --resume to go on")],
+)
+def test_control_c_says_what_is_kept(monkeypatch, ergodax, csv, tmp_path, more, words):
+    monkeypatch.setattr("ergodax.learn.fit.fit", stopped)
+    given = ["--data", csv, "--target", "died", *more, *([tmp_path / "run"] if more else [])]
+    code, _, error = ergodax("infer", *given)
+    assert code == 130 and words in " ".join(error.split())
+
+
 @pytest.mark.slow
 def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
     """On 80 columns no figure is on two lines."""

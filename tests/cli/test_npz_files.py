@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ergodax.cli import main
+from ergodax.learn import tables
 
 RNG = np.random.default_rng(3)
 X, Y, LABELS = RNG.normal(size=(30, 3)), RNG.normal(size=30), np.arange(30) % 3
@@ -48,3 +49,30 @@ def test_a_damaged_corpus(monkeypatch, capsys, tmp_path):
     path.write_bytes(written(path, NUMBERS)[:300])
     status, told = ended(monkeypatch, capsys, "topics", path)
     assert status == 2 and f"error: {path} is not an .npz file" in told
+
+
+HALVES = {"x_train": X, "y_train": LABELS == 0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"x_test": X[:, :2], "y_test": LABELS == 0}, "not (30, 3) ['x_train[0]'.*(30, 2)"),
+        ({"x_test": X, "y_test": LABELS + 5}, "y_test must have two classes"),
+    ],
+)
+def test_rows_held_out_that_do_not_fit(monkeypatch, capsys, tmp_path, rows, message):
+    written(tmp_path / "t.npz", HALVES | rows)
+    status, told = ended(monkeypatch, capsys, "infer", "--data", tmp_path / "t.npz")
+    assert status == 2
+    for part in message.split(".*"):
+        assert part in told
+
+
+def test_rows_held_out_may_be_of_one_class(tmp_path):
+    written(tmp_path / "t.npz", HALVES)
+    arrays = tmp_path / "t.npz", "x_train", "y_train"
+    written(tmp_path / "one.npz", {"x": X[LABELS == 0], "y": LABELS[LABELS == 0] == 0})
+    classes = tables.read_npz(*arrays).classes
+    table = tables.read_npz(tmp_path / "one.npz", "x", "y", classes, test=True)
+    assert table.classes == ("False", "True") and table.target.tolist() == [1.0] * 10

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as parquet
 import pytest
 
 from ergodax.learn import tables
@@ -49,7 +50,10 @@ DATES = [
     "2026-11-23", "2026/1/2", "23.11.2026", "11/23/26", "23 Nov 2026", "23-nov-26",
     "November 23, 2026", "2026-11-23 10:15", "2026-11-23T10:15:00Z",
 ]  # fmt: skip
-NO_DATES = ["may", "march 3", "10.0.0.1", "1-2", "1.2.3.4", "v1.2.3", "2026 north", "555-12-3456"]
+NO_DATES = [
+    "may", "march 3", "10.0.0.1", "1-2", "1.2.3.4", "v1.2.3", "2026 north", "555-12-3456", "10:15",
+    "123 45", "17 kg", "1,23,4",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("date", DATES)
@@ -62,7 +66,8 @@ def test_few_dates_are_no_words_either(date, tmp_path):
 
 
 @pytest.mark.parametrize("word", NO_DATES)
-def test_words_that_are_no_dates(word, tmp_path):
+def test_words_that_are_no_dates_and_no_numbers(word, tmp_path):
+    assert tables.read_table(csv(tmp_path, word=[word, word + "a"] * 30), "y").names[1:]
     path = csv(tmp_path, word=[(word, "2026-11-23", "other")[k % 3] for k in range(ROWS)])
     assert len(tables.read_table(path, "y").names) == 3
 
@@ -71,6 +76,23 @@ def test_words_that_are_no_dates(word, tmp_path):
 def test_few_values_are_coded(count, tmp_path):
     table = tables.read_table(csv(tmp_path, word=words(count)), "y")
     assert len(table.names) == count  # x, and all values but the first
+
+
+NUMBERS = ["1,234", "1,234.5", "1.234,5", "0,5", "1 234", "1'234", "5%", "5 %", "$5", "-$5", "5 €"]
+
+
+@pytest.mark.parametrize("target", [False, True], ids=["feature", "target"])
+@pytest.mark.parametrize("number", [*NUMBERS, "2026-11-23"])
+def test_numbers_and_dates_in_another_writing_are_no_categories(number, target, tmp_path):
+    values = [number.replace("5", str(k % 7)).replace("23", str(10 + k % 7)) for k in range(ROWS)]
+    path = csv(tmp_path, **{"y" if target else "bad": values})
+    with pytest.raises(ValueError, match="each would become a category"):
+        tables.read_columns(path, "y")
+
+
+def test_two_values_of_the_target_are_classes_however_they_are_written(tmp_path):
+    path = csv(tmp_path, y=[("5%", "10%")[k % 2] for k in range(ROWS)])
+    assert tables.read_table(path, "y").classes == ("10%", "5%")
 
 
 def test_codes_among_which_few_are_numbers_are_text(tmp_path):
@@ -92,13 +114,16 @@ def test_many_indicators_of_several_columns(tmp_path):
         ("a,b,y\n", "a header and no rows"),
         ("größe,y\n1,0\n", "can't be read as .csv.*save it as UTF-8"),
         ("a,b,z\n1,2,0\n", "^target='y' is not a column of"),
+        ("y\n1\n2\n", "has the target alone"),
+        ("a,y\n1,0.5\ninf,1.5\n3,2.5\n", "'a' is NaN or infinite in row 1"),
+        ("a,y\n1,0.5\n2,1.5\n3,-inf\n", "'y' is NaN or infinite in row 2"),
     ],
 )
 def test_files_of_other_kinds_are_refused_with_what_to_do(tmp_path, text, message):
     path = tmp_path / "t.csv"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
-        tables.read_table(path, "y")
+        tables.read_numeric(path, "y")
 
 
 def test_a_name_that_stands_twice(tmp_path):
@@ -126,8 +151,8 @@ def test_far_more_columns_than_rows(suffix, tmp_path, monkeypatch):
         path.write_text("\n".join(lines))
     else:
         pd.DataFrame({f"c{k}": [1.0] * 6 for k in range(count)}).to_parquet(path)
-    for name in ("read_csv", "read_parquet"):
-        monkeypatch.setattr(pd, name, lambda *_, **__: pytest.fail("the rows were read"))
+    for owner, name in ((pd, "read_csv"), (parquet.ParquetFile, "read")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("the rows were read"))
     with pytest.raises(ValueError, match=f"has {count} columns, more than 10 for each of its rows"):
         tables.read_table(path, "c0")
 
@@ -141,3 +166,76 @@ def test_parquet_kinds_that_are_no_numbers(tmp_path):
         pd.DataFrame(GOOD | {"bad": values}).to_parquet(tmp_path / "t.parquet")
         with pytest.raises(TypeError, match=f"'bad' has neither numbers nor text, but {kind}"):
             tables.read_table(tmp_path / "t.parquet", "y")
+
+
+@pytest.mark.parametrize("index", ["x", "y", ["x", "y"], None])
+def test_a_named_index_of_a_parquet_file_is_a_column(index, tmp_path):
+    frame = pd.DataFrame(GOOD | {"z": np.arange(ROWS) % 5})
+    frame = frame[frame["z"] > 0] if index is None else frame.set_index(index)
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = tables.read_table(tmp_path / "t.parquet", "y")
+    assert set(table.names) == {"x", "z"}
+    np.testing.assert_array_equal(table.target, frame.reset_index()["y"])
+
+
+def test_names_of_several_levels_in_a_parquet_file(tmp_path):
+    names = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    pd.DataFrame(GOOD).set_axis(names, axis=1).to_parquet(tmp_path / "t.parquet")
+    assert tables.read_table(tmp_path / "t.parquet", "('a', 'y')").names == ["('a', 'x')"]
+
+
+TYPES = {
+    "Int64": (pd.array([1, 2, 3] * 20, "Int64"), ["x", "bad"]),
+    "boolean": (pd.array([True, False, True] * 20, "boolean"), ["x", "bad"]),
+    "category": (pd.Categorical(["u", "v", "w"] * 20), ["x", "bad_v", "bad_w"]),
+    "category of numbers": (pd.Categorical([1, 2, 3] * 20), ["x", "bad"]),
+    "truth values with a gap": ([True, False, None] * 20, ["x", "bad"]),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_types_of_a_parquet_file(kind, tmp_path):
+    values, names = TYPES[kind]
+    pd.DataFrame(GOOD | {"bad": values}).to_parquet(tmp_path / "t.parquet")
+    columns = tables.read_columns(tmp_path / "t.parquet", "y", drop_missing=True)
+    assert list(columns[0]) == names
+
+
+def with_gaps(gap, *values):
+    return [gap if k % 10 == 0 else values[k % len(values)] for k in range(ROWS)]
+
+
+@pytest.mark.parametrize("word", ["None", "null", "nan", "N/A"])
+def test_a_word_for_missing_is_a_level_of_text_and_a_gap_among_numbers(word, tmp_path):
+    told = []
+    path = csv(tmp_path, who=with_gaps(word, "Ann", "Bob"), x=with_gaps(word, 1, 2, 5))
+    with pytest.raises(ValueError, match=r"6 of 60 rows .* in the columns \{'x': 6\}"):
+        tables.read_columns(path, "y")
+    features, _ = tables.read_columns(path, "y", drop_missing=True, tell=told.append)
+    assert features["x"].to_list().count(5.0) == 18 and len(features) == 54
+    assert told == ["6 of 60 rows are left out, with gaps in {'x': 6}."]
+    path = csv(tmp_path, who=with_gaps(word, "Ann", "Bob"))
+    names = {"x", *(f"who_{name}" for name in sorted(["Ann", "Bob", word])[1:])}
+    assert set(tables.read_columns(path, "y", drop_missing=True, tell=pytest.fail)[0]) == names
+
+
+GAPS = [["1,234", "5,678"], ["2026-11-23", "2026-11-24"], ["True", "False"], ["1", "2", "3", "x"]]
+
+
+@pytest.mark.parametrize("values", GAPS)
+def test_what_is_no_words_has_gaps(values, tmp_path):
+    with pytest.raises(ValueError, match=r"missing values.*\{'bad': 6\}"):
+        tables.read_columns(csv(tmp_path, bad=with_gaps("NA", *values)), "y")
+
+
+@pytest.mark.parametrize("gap", [None, "NA"])
+def test_an_empty_cell_of_text_is_a_gap_and_so_is_that_of_r(gap, tmp_path):
+    with pytest.raises(ValueError, match=r"missing values.*\{'who': 6\}"):
+        tables.read_columns(csv(tmp_path, who=with_gaps(gap, "Ann", "None", "Bob")), "y")
+
+
+@pytest.mark.parametrize("drop_missing", [False, True])
+def test_columns_without_a_value_are_named(drop_missing, tmp_path):
+    path = csv(tmp_path, a=[None] * ROWS, b=with_gaps(None, 1, 2), c=[None] * ROWS)
+    with pytest.raises(ValueError, match=r"drop the columns \['a', 'c'\], which are empty\.$"):
+        tables.read_columns(path, "y", drop_missing=drop_missing)

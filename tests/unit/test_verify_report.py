@@ -7,6 +7,7 @@ import pytest
 import scipy
 
 import ergodax as ex
+from ergodax.verify.faults import _factor
 from ergodax.verify.kernel_report import Bias, KernelReport, limit
 
 BANANA = ex.targets.banana()
@@ -24,6 +25,11 @@ def wrong():
 @pytest.fixture(scope="module")
 def right():
     return ex.verify.recipe(ex.dynamics.underdamped(), BANANA)
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.25, "1.25"), (1.00001, "1.00001")])
+def test_a_factor_is_told_apart_from_one(factor, told):
+    assert _factor(factor, 1.0) == f"has the factor {told} in place of 1"
 
 
 def test_a_proof(right):

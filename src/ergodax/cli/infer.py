@@ -1,5 +1,9 @@
 """`ergodax infer`: the posterior of a regression on a table, with nothing to tune."""
 
+import contextlib
+import functools
+import signal
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +13,7 @@ from rich.console import Console
 
 from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
+from ergodax.errors import Interrupted
 
 Kind = Literal["linear", "robust", "logistic", "multinomial", "poisson", "negative-binomial"]
 
@@ -121,28 +126,30 @@ def infer(
         raise ValueError("--resume needs --checkpoint DIR, the folder of what to go on with.")
     keep = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
     place = None if output is None else folder(output)
-    model, (train, *others) = _read(source, seed)
+    say = functools.partial(console.print, highlight=False, markup=False)
+    model, (train, *others) = _read(source, seed, say)
     test = others[0] if others else None
     what, size = header(model, train, test)
     title = f"{legible(source.data.name)}: {what}"
-    console.print(f"{title}, {size}", style="bold", highlight=False, markup=False)
+    say(f"{title}, {size}", style="bold")
     if source.model is None and model == "linear" and not (train.target % 1.0).any():
         hint = "for counts try --model negative-binomial, for classes --model multinomial."
-        console.print(f"The target is whole numbers: {hint}", highlight=False)
-    found = fit(
-        model,
-        train,
-        test,
-        prior_scale=prior_scale,
-        seed=seed,
-        accuracy=accuracy,
-        num_chains=num_chains,
-        max_seconds=max_seconds,
-        progress=progress,
-        reference=reference,
-        nuts=nuts,
-        checkpoint=keep,
-    )
+        say(f"The target is whole numbers: {hint}")
+    with _stopped(checkpoint):
+        found = fit(
+            model,
+            train,
+            test,
+            prior_scale=prior_scale,
+            seed=seed,
+            accuracy=accuracy,
+            num_chains=num_chains,
+            max_seconds=max_seconds,
+            progress=progress,
+            reference=reference,
+            nuts=nuts,
+            checkpoint=keep,
+        )
     paths = {} if place is None else inference.write(found, place, title)
     if json_:
         tell_json(inference.facts(found), paths)
@@ -152,7 +159,20 @@ def infer(
     return 0 if found.result.converged else 1
 
 
-def _read(source: Source, seed: int) -> tuple[str, list[Any]]:
+@contextlib.contextmanager
+def _stopped(checkpoint: Path | None) -> Generator[None]:
+    """Within it, Ctrl-C and the signal to terminate end in what is kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        kept = "nothing was kept. Add --checkpoint DIR to keep decisions and draws as they come."
+        if checkpoint is not None:
+            kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
+        number = getattr(error, "signal", signal.SIGINT)
+        raise Interrupted(f"stopped: {kept}", signal=number) from None
+
+
+def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, list[Any]]:
     """The model, the rows to fit, and those that are held out if there are any."""
     from ergodax.data import archive
     from ergodax.learn import examples, tables
@@ -169,9 +189,9 @@ def _read(source: Source, seed: int) -> tuple[str, list[Any]]:
         own = [name.replace("train", "test") for name in (source.features, y)]
         if own[0] != source.features and not source.categorical:
             if set(own) <= set(archive.names(data)):
-                parts.append(tables.read_npz(data, own[0], own[1], parts[0].classes))
+                parts.append(tables.read_npz(data, own[0], own[1], parts[0].classes, test=True))
     else:
-        columns = tables.read_columns(data, target, drop_missing=source.drop_missing)
+        columns = tables.read_columns(data, target, drop_missing=source.drop_missing, tell=say)
         model = source.model or tables.suitable(columns[1], source.classes)
         parts = [tables.of_columns(*columns, model, source.classes)]
     if model != "logistic" and not data.suffix.endswith(("csv", "parquet", "pq")):

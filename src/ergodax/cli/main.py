@@ -1,6 +1,8 @@
 """The command `ergodax`."""
 
+import io
 import os
+import signal
 import sys
 
 from cyclopts import App
@@ -14,7 +16,7 @@ from ergodax.cli.launch import launch
 from ergodax.cli.topics import topics
 from ergodax.cli.verify import verify_app
 from ergodax.cluster.processes import ProcessFailed, ProcessLost
-from ergodax.errors import CallbackError, DivergenceError, Interrupted, StorageError
+from ergodax.errors import CallbackError, DivergenceError, StorageError
 
 app = App(
     name="ergodax",
@@ -27,6 +29,7 @@ app = App(
 
     Example: ergodax infer --data digits --classes 3 8
     """,
+    suppress_keyboard_interrupt=False,  # which would end it without a word
 )
 app.command(infer)
 app.command(advise)
@@ -49,6 +52,9 @@ def main() -> None:
 
     Set ERGODAX_TRACEBACK=1 to see the whole traceback of an error.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal of ASCII loses a sign, not the answer
     try:
         app(sys.argv[1:])
     except ENDS as error:
@@ -57,9 +63,10 @@ def main() -> None:
         console = Console(stderr=True, soft_wrap=True)
         console.print("[red]error:[/red]", escape(str(error)), highlight=False)
         sys.exit(2 if isinstance(error, USE) else 1)
-    except Interrupted as error:
-        Console(stderr=True).print(str(error), highlight=False)
-        sys.exit(128 + error.signal)
+    except KeyboardInterrupt as error:
+        told = escape(str(error) or "stopped: nothing was kept.")
+        Console(stderr=True, soft_wrap=True).print(told, highlight=False)
+        sys.exit(128 + getattr(error, "signal", signal.SIGINT))
 
 
 if __name__ == "__main__":

@@ -72,18 +72,27 @@ def tell(console: Console, parts: Iterable[Any]) -> None:
 def show(console: Console, texts: Any, title: str | None = None) -> None:
     """Print a DataFrame of texts: words to the left, figures to the right.
 
-    It is wider than the terminal rather than with a figure on two lines.
+    On a narrow terminal the last columns of figures are left out, rather than a name cut short or
+    a figure on two lines.
     """
     if title is not None:
         console.print(title, style="italic", highlight=False, markup=False)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    least = 0
+    figures = {name: are_figures(texts[name]) for name in texts.columns}
+    least = {}  # characters
     for name in texts.columns:
-        figures = are_figures(texts[name])
-        side = "right" if figures else "left"
-        table.add_column(Text(str(name)), justify=side, overflow="fold", no_wrap=figures)
         widest = max(map(len, [str(name), *map(str, texts[name])]))
-        least += GAP + (widest if figures else min(LEAST, widest))
-    for row in texts.itertuples(index=False):
+        least[name] = GAP + (widest if figures[name] else min(LEAST, widest))
+    out = []
+    while sum(least.values()) > console.width and (last := [k for k in least if figures[k]][1:]):
+        out.append(last[-1])
+        del least[last[-1]]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in least:
+        side = "right" if figures[name] else "left"
+        table.add_column(Text(str(name)), justify=side, overflow="fold", no_wrap=figures[name])
+    for row in texts[list(least)].itertuples(index=False):
         table.add_row(*(Text(str(cell)) for cell in row))
-    console.print(table, width=max(console.width, least), crop=False)
+    console.print(table)
+    if out:
+        words = f"left out, as the terminal is narrow: {', '.join(map(str, reversed(out)))}"
+        console.print(words, highlight=False, markup=False)

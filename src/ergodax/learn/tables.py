@@ -8,10 +8,11 @@ and all such columns together an indicator a row.
 import collections
 import csv
 import dataclasses
+import functools
 import itertools
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pandas as pd
 
 from ergodax.checks import file_path, instance, numbers, real_number, shown, whole_number
 from ergodax.data import archive
+from ergodax.learn.indicators import ROWS_A_LEVEL, are_words, check_words, coded
 
 ARRAYS = (np.ndarray, jax.Array, pd.Series, list, tuple)
 
@@ -132,14 +134,14 @@ def of_columns(
                 f"the target has {len(found)} different values in {len(x)} rows; --model "
                 "multinomial is for three or more classes of several rows each."
             )
-        _check_finite(x)
+        _check_finite(x, names)
         return Table(x, codes.astype(np.float64), names, tuple(str(name) for name in found))
     if not pd.api.types.is_numeric_dtype(outcome):
         raise ValueError(
             f"target={str(outcome.name)!r} is not a number; try --model logistic, or multinomial."
         )
     y = outcome.to_numpy(np.float64)
-    _check_finite(np.column_stack([x, y]))
+    _check_finite(np.column_stack([x, y]), [*names, str(outcome.name)])
     return Table(x, y, names, ())
 
 
@@ -149,6 +151,8 @@ def read_npz(
     target: str,
     classes: Sequence[str] | None = None,
     categorical: str | None = None,
+    *,
+    test: bool = False,
 ) -> Table:
     """Read the arrays of an .npz file.
 
@@ -159,6 +163,7 @@ def read_npz(
         classes: keep the rows with these two values of the target.
         categorical: the name of an array of codes, a column or several, if there is one; each
             becomes one indicator for each of its values.
+        test: these rows are held out, so that those of one class are enough.
 
     Raises:
         FileNotFoundError: no such file.
@@ -178,13 +183,18 @@ def read_npz(
         values = np.unique(column)
         names += [f"{categorical}[{k}]={value}" for value in values]
         parts.append(column[:, None] == values)
-    return make_table(np.hstack(parts), y, names, classes)
+    return make_table(np.hstack(parts), y, names, classes, test=target if test else "")
 
 
 def make_table(
-    features: np.ndarray, target: Any, names: list[str], classes: Sequence[str] | None = None
+    features: np.ndarray,
+    target: Any,
+    names: list[str],
+    classes: Sequence[str] | None = None,
+    *,
+    test: str = "",
 ) -> Table:
-    """Features and any two-valued outcome as a Table.
+    """Features and any two-valued outcome as a Table; of a `test`, so named, one class will do.
 
     Raises:
         TypeError: features that are not numbers.
@@ -206,22 +216,23 @@ def make_table(
     instance("classes", () if classes is None else classes, tuple | list, "two values")
     chosen = tuple(str(c) for c in classes) if classes else tuple(values)
     missing = [c for c in chosen if c not in values]
-    if len(chosen) != 2 or missing:
+    if len(chosen) != 2 or len(missing) > bool(test):
         some = ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
         raise ValueError(
-            f"the target must have two classes; it has {len(values)} values ({some}). "
+            f"{test or 'the target'} must have two classes; it has {len(values)} values ({some}). "
             "Pick two of them, as in --classes 7 9; or try --model multinomial, or linear."
         )
     kept = np.isin(outcome, chosen)
     x = np.asarray(features, np.float64)[kept]
-    _check_finite(x)
+    _check_finite(x, names)
     return Table(x, (outcome[kept] == chosen[1]).astype(np.float64), names, chosen)
 
 
-def _check_finite(x: np.ndarray) -> None:
-    if not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0][0])
-        raise ValueError(f"a feature in row {row} is NaN or infinite; drop or impute these rows.")
+def _check_finite(x: np.ndarray, names: Sequence[str]) -> None:
+    if (bad := ~np.isfinite(x)).any():
+        row, column = map(int, np.argwhere(bad)[0])
+        name = shown(names[column])
+        raise ValueError(f"{name} is NaN or infinite in row {row}; drop or impute such rows.")
 
 
 def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
@@ -244,10 +255,13 @@ def varying(tables: Sequence[Table], components: int | None = None) -> list[Tabl
     """The columns that are not constant, or their principal components, in their own units.
 
     Raises:
-        ValueError: more components than columns, or no column that varies.
+        ValueError: other columns, more components than columns, or no column that varies.
     """
     for table in tables:
         instance("each of tables", table, Table, "a Table, as of tables.read")
+        if table.features.shape[1] != tables[0].features.shape[1]:
+            both = (f"{t.features.shape} {shown(t.names)}" for t in (tables[0], table))
+            raise ValueError(f"the tables must have the same columns, not {' and '.join(both)}.")
     varies = np.ptp(tables[0].features, axis=0) > 0
     names = [name for name, keep in zip(tables[0].names, varies, strict=True) if keep]
     if not names:
@@ -280,19 +294,16 @@ def prepare(train: Table, test: Table, components: int | None = None) -> tuple[T
 
 
 COLUMNS_A_ROW = 10  # beyond, next to nothing is known of any coefficient
-ROWS_A_LEVEL = 2  # of a column of text, on average; with fewer, its values name the rows
-# 2026-11-23, 23.11.2026, 11/23/26, 23 Nov 2026, November 23, 2026; a time may follow
-MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
-DATE = re.compile(
-    rf"\s*(\d{{4}}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d{{4}}|\d\d)"
-    rf"|\d\d?[- ]{MONTH}[-, ]+\d{{2,4}}|{MONTH} \d\d?,? \d{{4}})(?!\d|[-/.]\d)",
-    re.IGNORECASE,
-)
 SUFFIXES = ".csv", ".parquet", ".pq"
+NO_NAME = re.compile(r"__index_level_\d+__")  # of an index that had none: it numbers the rows
 
 
 def read_columns(
-    path: Any, target: Any, *, drop_missing: bool = False
+    path: Any,
+    target: Any,
+    *,
+    drop_missing: bool = False,
+    tell: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[pd.DataFrame, pd.Series]:
     """The features, all numbers, and the target.
 
@@ -302,15 +313,16 @@ def read_columns(
         path: of a file .csv, .parquet or .pq.
         target: the name of a column.
         drop_missing: leave out the rows with missing values.
+        tell: is given a sentence about those rows.
 
     Raises:
         FileNotFoundError: no such file.
         TypeError: a path or a name that is none, or a column of something else than numbers
             and text.
         ValueError: a file that can't be read; no such column; missing values; a name that stands
-            twice; numbers and text, or an integer too large, in one column; dates as text; text
-            with a level for fewer than 2 rows on average, or more indicators than rows in all;
-            more than 10 columns for each row.
+            twice; the target alone; numbers and text, or an integer too large, in one column; dates
+            or numbers with separators as text; text with a level for fewer than 2 rows on average,
+            or more indicators than rows in all; more than 10 columns for each row.
     """
     path = file_path("path", path)
     if not path.exists():
@@ -325,7 +337,9 @@ def read_columns(
         _check_names(path, names, enough)
         if target not in names:
             raise _Refused(f"target={target!r} is not a column of {path}: {shown(names, 300)}.")
-        frame = _read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        if len(names) == 1:
+            raise _Refused(f"{path} has the target alone, and no columns to predict it from.")
+        frame = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path, names)
     except _Refused:
         raise
     # A damaged file can fail in any stage of a decoder, in its own kinds of errors.
@@ -334,11 +348,11 @@ def read_columns(
         if isinstance(error, UnicodeDecodeError):
             words += "; save it as UTF-8"
         raise ValueError(f"{path} can't be read as {path.suffix}: {words}") from None
-    if drop_missing and len(complete := frame.dropna(ignore_index=True)):
-        frame = complete
-    _check_complete(path, frame)
+    frame = _complete(path, frame, tell if drop_missing else None)
     outcome = frame.pop(target)
-    return _coded(path, frame), outcome
+    if outcome.nunique() > 2 and not pd.api.types.is_numeric_dtype(outcome):
+        check_words(path, target, outcome)
+    return coded(path, frame), outcome
 
 
 class _Refused(ValueError):
@@ -369,7 +383,7 @@ def _parquet_header(path: Path) -> tuple[list[str], bool]:
     import pyarrow.parquet as parquet
 
     with parquet.ParquetFile(path) as file:
-        names = list(file.schema_arrow.names)
+        names = [name for name in file.schema_arrow.names if not NO_NAME.fullmatch(name)]
         return names, file.metadata.num_rows * COLUMNS_A_ROW >= len(names)
 
 
@@ -391,78 +405,44 @@ def _check_names(path: Path, names: list[str], enough: bool) -> None:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
+    """A column of numbers lacks what is NA, null or the like; text what is empty, or R's NA."""
+    read = functools.partial(pd.read_csv, path, low_memory=False, index_col=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # of rows longer than the header
-        return pd.read_csv(path, low_memory=False, index_col=False)
+        frame = read()
+        if words := [k for k in range(frame.shape[1]) if are_words(frame.iloc[:, k])]:
+            again = read(usecols=words, dtype=str, keep_default_na=False, na_values=["", "NA"])
+            frame[list(again)] = again
+    return frame
 
 
-def _check_complete(path: Path, frame: pd.DataFrame) -> None:
-    bad = frame.isna()
-    if bad.any(axis=None):
-        raise ValueError(
-            f"{int(bad.any(axis=1).sum())} of {len(frame)} rows of {path} have missing values, in "
-            f"the columns {shown(list(frame.columns[bad.any()]), 300)}. Impute them first, or "
-            "leave these rows out by --drop-missing."
-        )
+def _read_parquet(path: Path, names: list[str]) -> pd.DataFrame:
+    """The columns that were the index of a frame, too."""
+    import pyarrow.parquet as parquet
+
+    with parquet.ParquetFile(path) as file:
+        frame = file.read().to_pandas(ignore_metadata=True)
+    return frame[names]
 
 
-def _coded(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """The same with indicators for text."""
-    columns: dict[Any, pd.Series] = dict(frame.items())
-    text = [name for name, column in columns.items() if _is_text(path, str(name), column)]
-    levels = {str(name): columns[name].nunique() for name in text}
-    rows = len(frame)
-    for name in text:
-        if (count := levels[str(name)]) > max(2, rows / ROWS_A_LEVEL):
-            raise ValueError(
-                f"{path}: column {shown(name)} is text with {count} different values in {rows} "
-                f"rows, such as {shown(columns[name].iloc[0])} in row 0, more than one for every "
-                f"{ROWS_A_LEVEL} rows: it names the rows and predicts nothing. Drop it, or join "
-                "its values into fewer."
-            )
-    if (total := sum(levels.values()) - len(levels)) > rows:
-        most = sorted(levels, key=lambda name: -levels[name])[:3]
-        raise ValueError(
-            f"{path}: the columns of text become {total} indicators, more than the {rows} rows; "
-            f"most are of {', '.join(f'{shown(name)} ({levels[name]} values)' for name in most)}. "
-            "Drop some of these columns, or join their values into fewer."
-        )
-    coded = pd.get_dummies(frame, columns=text, drop_first=True, dtype=float)
-    return coded.astype(np.float64).rename(columns=str)
-
-
-def _is_text(path: Path, name: str, column: pd.Series) -> bool:
-    """Whether a column becomes indicators; it is refused where it is neither text nor numbers."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return True
-    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
-        return False
-    values = column.to_list()
-    other = next((k for k, value in enumerate(values) if not isinstance(value, str | int)), None)
-    if other is not None:
-        raise TypeError(
-            f"{path}: column {shown(name)} has neither numbers nor text, but "
-            f"{shown(values[other])} in row {other}. Code it as a number, or drop it."
-        )
-    parsed = np.isnan(np.asarray(pd.to_numeric(column, errors="coerce"), float))
-    if not parsed.any():  # they are numbers, and were not read as such
-        row = max(range(len(values)), key=lambda k: abs(float(values[k])))
-        raise ValueError(
-            f"{path}: column {shown(name)} has an integer too large for 64 bits, "
-            f"{shown(values[row])} in row {row}. Write it as a floating-point number, such as "
-            "1e23; drop it if it is no quantity."
-        )
-    if all(DATE.match(str(value)) for value in column.unique()):
-        raise ValueError(
-            f"{path}: column {shown(name)} has dates as text, such as {shown(values[0])} in row 0: "
-            "each would become an indicator. Code it as a number, such as days since the first, or "
-            "as its month or weekday, or drop it."
-        )
-    if 2 * int(parsed.sum()) < len(values):  # most are numbers
-        row = int(np.argmax(parsed))
-        raise ValueError(
-            f"{path}: column {shown(name)} has numbers, but also text: {shown(values[row])} in row "
-            f"{row}, the first of {int(parsed.sum())} rows. Correct or drop these rows; if the "
-            "numbers are codes of categories, put a letter before each."
-        )
-    return True
+def _complete(
+    path: Path, frame: pd.DataFrame, drop: Callable[[str], object] | None
+) -> pd.DataFrame:
+    """The rows without gaps. `drop` is told of the others; where it is None, there may be none."""
+    gaps = frame.isna()
+    lacking = gaps.any(axis=1)
+    if not lacking.any():
+        return frame
+    where = shown({name: int(count) for name, count in gaps.sum().items() if count}, 300)
+    if drop is not None and not lacking.all():
+        drop(f"{lacking.sum():,} of {len(frame):,} rows are left out, with gaps in {where}.")
+        return frame.drop(index=frame.index[lacking]).reset_index(drop=True).infer_objects()
+    advice = "Impute them first, or leave these rows out by --drop-missing."
+    if lacking.all():
+        empty = list(frame.columns[gaps.all()])
+        worst = f"{shown(empty, 300)}, which are empty" if empty else "with the most gaps"
+        advice = f"No row is complete: impute them, or drop the columns {worst}."
+    raise ValueError(
+        f"{int(lacking.sum())} of {len(frame)} rows of {path} have missing values, so many in the "
+        f"columns {where}. {advice}"
+    )

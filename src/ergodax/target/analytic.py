@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax.checks import Numbers, real_array, real_number, whole_number
 from ergodax.target.base import AbstractTarget
@@ -31,6 +31,21 @@ class AnalyticTarget(AbstractTarget):
     def like(self, position: Float[Array, "..."]) -> Any:
         """The same target with its numbers in the position's dtype."""
         return jax.tree.map(lambda x: x.astype(position.dtype), self)
+
+    def check(self, position: PyTree) -> None:
+        """Fail where the position is not one array, or the potential can't be evaluated there.
+
+        Raises:
+            TypeError: it is a dict, a tuple or another tree.
+            ValueError: it is of another shape.
+        """
+        if not hasattr(position, "dtype"):
+            raise TypeError(
+                f"a position of {type(self).__name__} must be one array of shape "
+                f"{self.mean.shape}, not a {type(position).__name__}. Try jnp.zeros"
+                f"({self.mean.size})."
+            )
+        super().check(position)
 
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:

@@ -64,9 +64,15 @@ class AbstractTarget(tree.Identified):
             if getattr(error, "ergodax", False):
                 raise
             shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree.bare(position))
+            advice = "Check the position's shapes against the data's."
+            if isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError):  # of tracing
+                advice = (
+                    "Its functions must compute with jax.numpy, not NumPy, and have no float(), "
+                    "int(), bool() or `if` on values: try jnp.where or jax.lax.cond."
+                )
             raise ValueError(
                 f"the target can't be evaluated at this position, whose leaves are {shapes}: "
-                f"{str(error).splitlines()[0]} Check the position's shapes against the data's."
+                f"{str(error).splitlines()[0].rstrip('.')}. {advice}"
             ) from error
         if out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
             raise TypeError(
@@ -105,4 +111,23 @@ class Target(AbstractTarget):
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U(position), less the log Jacobian of its constraints."""
-        return self.function(tree.thaw(position)) - log_jacobian(position)
+        value = returned("potential", self.function(tree.thaw(position)))
+        return value - log_jacobian(position)
+
+
+def returned(name: str, value: Any) -> Any:
+    """What a user's function of this name has returned.
+
+    Raises:
+        TypeError: that is nothing.
+    """
+    if value is None:
+        raise refusal(f"{name} returns None. Try ending it with `return` and the value.")
+    return value
+
+
+def refusal(message: str) -> TypeError:
+    """An error that `AbstractTarget.check` lets through unchanged."""
+    error = TypeError(message)
+    error.ergodax = True  # pyright: ignore[reportAttributeAccessIssue]
+    return error

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ergodax import tree
 from ergodax.data.arrays import as_data, needs_memory, num_rows
 from ergodax.data.source import Source, stacked
-from ergodax.target.base import AbstractTarget
+from ergodax.target.base import AbstractTarget, refusal, returned
 from ergodax.transform import as_constraints, log_jacobian
 
 
@@ -98,16 +98,17 @@ class Posterior(AbstractTarget):
         position = tree.thaw(position)
         n = num_rows(batch)
         if self.batched:
-            values = self.log_likelihood(position, batch)
+            values = returned("log_likelihood", self.log_likelihood(position, batch))
             if jnp.shape(values) != (n,):
-                raise _refusal(
+                raise refusal(
                     f"log_likelihood with batched=True must return one number for each of the {n} "
                     f"examples, shape ({n},), not shape {jnp.shape(values)}."
                 )
             return values
         values = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, batch)
+        returned("log_likelihood", values)
         if jnp.shape(values) != (n,):
-            raise _refusal(
+            raise refusal(
                 "log_likelihood must return a scalar for ONE example, not shape "
                 f"{jnp.shape(values)[1:]}. Sum over the example's own axes, or pass batched=True "
                 "if the function takes a whole batch and returns one number for each example."
@@ -123,7 +124,7 @@ class Posterior(AbstractTarget):
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U(position) of the whole data, in memory; costs N evaluations."""
         if isinstance(self.data, Source):
-            raise _refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
+            raise refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
         return self.potential_on(position, self.data)
 
     def prior(self, position: PyTree) -> Float[Array, ""]:
@@ -134,9 +135,9 @@ class Posterior(AbstractTarget):
         Raises:
             TypeError: the user's function returns the wrong shape.
         """
-        value = self.log_prior(tree.thaw(position))
+        value = returned("log_prior", self.log_prior(tree.thaw(position)))
         if jnp.shape(value) != ():
-            raise _refusal(
+            raise refusal(
                 f"log_prior must return a scalar, not shape {jnp.shape(value)}. "
                 "Sum over the dimensions, as in jnp.sum(...)."
             )
@@ -166,10 +167,3 @@ class Posterior(AbstractTarget):
             return self.log_likelihoods(position, single)[0]
 
         return jax.vmap(jax.value_and_grad(one), in_axes=(None, 0))(position, batch)
-
-
-def _refusal(message: str) -> TypeError:
-    # Marked so that `AbstractTarget.check` lets it through unchanged.
-    error = TypeError(message)
-    error.ergodax = True  # pyright: ignore[reportAttributeAccessIssue]
-    return error

@@ -281,7 +281,9 @@ def _factor(present: float, t: float) -> str:
     if t != 1.0:
         names += [(t, "has a factor T too many"), (1.0 / t, "lacks a factor T")]
     near = [name for value, name in names if abs(present - value) <= NEAR * max(1.0, abs(value))]
-    return " or ".join(near) or f"has the factor {present:.4g} in place of 1"
+    # As many digits as tell it from 1, four at least.
+    told = next((one for k in range(4, 18) if (one := f"{present:.{k}g}") != "1"), "1")
+    return " or ".join(near) or f"has the factor {told} in place of 1"
 
 
 def _transposed(gains: Gains, groups: dict[str, list[int]]) -> Iterator[Change]:

@@ -111,6 +111,30 @@ FUNCTIONS = {
         TypeError,
         ("log_prior", "scalar", "jnp.sum"),
     ),
+    **{
+        f"{name}, no return, {kind}": Case(
+            lambda functions=functions: run_on(posterior(**functions)),
+            TypeError,
+            (f"{name} returns None", "`return`"),
+        )
+        for name, kind, functions in (
+            ("log_prior", "of all", {"log_prior": lambda w: None}),
+            ("log_likelihood", "of one", {"log_likelihood": lambda w, e: None}),
+            ("log_likelihood", "batch", {"log_likelihood": lambda w, e: None, "batched": True}),
+        )
+    },
+    **{
+        f"log_likelihood, {kind}": Case(
+            lambda value=value: run_on(posterior(log_likelihood=lambda w, e: value(e[1] - w[0]))),
+            ValueError,
+            ("can't be evaluated", "jax.numpy", "`if`", "jnp.where"),
+        )
+        for kind, value in (
+            ("float()", float),
+            ("NumPy", lambda x: np.asarray(x).sum()),
+            ("if", lambda x: -x if x > 0 else x),
+        )
+    },
     "log_likelihood, vector": Case(
         lambda: run_on(posterior(log_likelihood=lambda w, e: -((e[1] - w) ** 2))),
         TypeError,
@@ -253,6 +277,26 @@ RUNS = {
     "position, NaN": Case(
         lambda: run(position=jnp.array([1.0, jnp.nan])), ValueError, ("position", "start at a")
     ),
+    **{
+        f"position, a tree for the {name}": Case(
+            lambda target=target: run(ex.sgld(ex.FullGradient(target()), 0.1), {"a": jnp.ones(2)}),
+            TypeError,
+            ("position", "must be one array of shape (2,), not a dict", "jnp.zeros(2)"),
+        )
+        for name, target in (
+            ("gaussian", lambda: ex.targets.gaussian([0.0, 0.0], 1.0)),
+            ("banana", ex.targets.banana),
+            ("funnel", ex.targets.funnel),
+        )
+    },
+    **{
+        f"collect, {found!r}": Case(
+            lambda found=found: run(collect=lambda position: found),
+            ValueError,
+            (f"collect returns {found!r}", "`return`"),
+        )
+        for found in (None, "text", {}, 1.0)
+    },
     "position, nothing": Case(lambda: run(position={}), ValueError, ("position", "nothing to")),
     "position, none at all": Case(
         lambda: run(position=None), ValueError, ("position", "positions", "pass either")
