@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ergodax.learn.design import Formula, FrameDesign
+from ergodax.learn.design import Formula, FormulaDesign, FrameDesign
 
 FRAME: Any = pd.DataFrame({"x": [1.0, 2.0, 4.0], "kind": ["b", "a", "b"], "plane": ["p", "q", "p"]})
 
@@ -25,11 +25,66 @@ def test_a_formula_is_taken_apart():
         ("y ~ (1 | plane / kind)", "GroupedPosterior"),
         ("y ~ (1 | plane) + (1 | kind)", "2 group terms, of plane and kind"),
         ("y ~ x ~ z", "more than one ~"),
+        ("y ~ x - (1 | plane)", r"subtracts '\(1 \| plane\)'.*Try leaving it out"),
+        ("y ~ x - offset(x)", r"subtracts 'offset\(x\)'.*Try \+ offset\(-\(x\)\)"),
+        ("y ~ offset(x) * offset(z)", "an offset is a term of its own"),
+        ("y ~ offset(x:z)", "an offset is a term of its own, of one expression"),
+        ("y ~ offset(x, z)", "an offset is a term of its own"),
     ],
 )
-def test_other_group_terms_are_refused(text, message):
+def test_other_terms_of_groups_and_offsets_are_refused(text, message):
     with pytest.raises(ValueError, match=message):
         Formula.of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("offset(x - z)", [-1.0, -3.0, -4.0]),
+        ("offset(x * z)", [2.0, 10.0, 32.0]),
+        ("offset(x ** 2)", [1.0, 4.0, 16.0]),
+        ("offset(2 * `a|b`)", [2.0, 4.0, 8.0]),
+        ("offset (-x)", [-1.0, -2.0, -4.0]),
+        ("offset(x) + offset(x)", [2.0, 4.0, 8.0]),
+        ("offset(log(x) - log(z))", np.log([1 / 2, 2 / 5, 4 / 8])),
+    ],
+)
+def test_an_offset_is_arithmetic(text, expected):
+    frame = FRAME.assign(**{"z": [2.0, 5.0, 8.0], "a|b": FRAME["x"]})
+    design = FormulaDesign(f"kind + {text}", frame)
+    found: Any = design.matrix(frame).offset
+    np.testing.assert_allclose(found, expected)
+    assert design.names == ["kind[T.b]"]
+
+
+@pytest.mark.parametrize("text", ["kind", "poly(x, 2)", "kind + plane"])
+def test_an_offset_is_one_column_of_numbers(text):
+    with pytest.raises(TypeError, match="the offset .* is not one column of numbers. Try"):
+        FormulaDesign(f"x + offset({text})", FRAME)
+
+
+def test_a_name_in_backticks_may_hold_any_sign():
+    frame = FRAME.assign(**{"a|b": [3.0, 1.0, 2.0], "c~d": FRAME["x"]})
+    design = FormulaDesign("`c~d` ~ `a|b` + (1 | plane)", frame)
+    assert design.names == ["a|b"] and design.formula.target == "`c~d`"
+    np.testing.assert_array_equal(design.target(frame), FRAME["x"])
+
+
+def test_new_rows_need_what_stands_on_the_right_alone():
+    frame = FRAME.assign(y=1.0, unused="u", z=[2.0, 5.0, 8.0])
+    design = FormulaDesign("y ~ x + offset(log(z)) + (1 | plane)", frame)
+    new = frame[["plane", "z", "x"]].assign(more=0)
+    np.testing.assert_array_equal(design.matrix(new).x, FRAME[["x"]])
+    for name in ("plane", "z", "x"):
+        with pytest.raises(ValueError, match=f"'{name}' is not a column of X"):
+            design.matrix(new.drop(columns=name))
+
+
+def test_text_where_fit_had_numbers_is_named():
+    """Of one row it would be one indicator, and so fit in silently."""
+    design = FormulaDesign("x", FRAME)
+    with pytest.raises(TypeError, match="column 'x' had numbers in fit, and now holds text: row 0"):
+        design.matrix(FRAME[:1].assign(x="a"))
 
 
 def test_text_becomes_indicators():

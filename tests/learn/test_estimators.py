@@ -16,6 +16,8 @@ from sklearn.preprocessing import StandardScaler
 
 from ergodax import learn
 from ergodax.learn.design import FrameDesign, check_table
+from ergodax.learn.estimators import central_interval
+from ergodax.learn.families import LINEAR, NEGATIVE_BINOMIAL, POISSON
 
 RNG = np.random.default_rng(3)
 X = 50.0 + 10.0 * RNG.normal(size=100)  # far from 0 and 1
@@ -198,6 +200,19 @@ DAYS = pd.date_range("2013-01-01", periods=100)
         (learn.LinearRegressor(accuracy=0.0), X[:, None], PRICE, "accuracy must be positive"),
         (learn.LogisticClassifier(), X[:, None], np.full(100, "yes"), "one class only, 'yes'"),
         (learn.PoissonRegressor(), X[:, None], -PRICE, "y must be counts"),
+        (learn.LinearRegressor(), X[:, None], DAYS, "y holds times"),
+        (learn.LinearRegressor("day ~ age"), FRAME.assign(day=DAYS), None, "y holds times"),
+        (learn.MLPRegressor(), X[:, None], pd.Series(DAYS), "y holds times"),
+        (learn.LogisticClassifier(), X[:, None], pd.Series(LABEL, dtype="string").mask(X == X[3]),
+         "y contains NaN in row 3"),
+        (learn.MLPClassifier(), X[:, None], [None, *LABEL[1:]], "y contains NaN in row 0"),
+        (learn.LogisticClassifier(), X[:, None], pd.Series([7, *LABEL[1:]], dtype=object),
+         r"text and other labels, 7 in row 0 and .* in row 1. Try y.astype\(str\)"),
+        (learn.LinearRegressor(), FRAME[["age"]] * 1e-200, PRICE,
+         "column 'age' has numbers too small.* Try other units: divide it by"),
+        (learn.LinearRegressor(), FRAME[["age"]] * 1e300, PRICE, "'age' has numbers too large"),
+        (learn.LinearRegressor(), X[:, None], PRICE * 1e-200, "the target has numbers too small"),
+        (learn.LinearRegressor("y ~ 0"), FRAME.assign(y=PRICE), None, "nothing to fit. Try"),
         (learn.LogisticClassifier("y ~ wage"), FRAME, None, "wage"),
         (learn.LogisticClassifier("~ age"), FRAME, None, "a formula with a target"),
         (learn.LogisticClassifier("y ~ age + (age | kind)"), FRAME, None, "not supported"),
@@ -214,6 +229,69 @@ def test_an_array_is_refused_where_a_frame_with_text_was_fitted():
     check_table(X[:, None], None)
     with pytest.raises(TypeError, match="new rows must be a pandas DataFrame"):
         check_table(X[:, None], FrameDesign(FRAME))
+
+
+@pytest.mark.parametrize("design", [None, FrameDesign(FRAME[["kind"]])])
+def test_text_is_refused_by_name_where_numbers_were_fitted(design):
+    check_table(FRAME[["age"]], design, ["age"])
+    with pytest.raises(TypeError, match="column 'age' had numbers in fit, and now holds text"):
+        check_table(FRAME[["age"]].assign(age="q"), design, ["age"])
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1.0, 1e15])
+def test_an_interval_is_the_same_in_any_unit(unit):
+    eta = unit * RNG.normal(size=(500, 1))
+    law = LINEAR.law(eta, {"residual_sd": np.full((500, 1), unit)})
+    mean, sd = eta.mean(axis=0), np.sqrt(unit**2 + eta.var(axis=0))
+    found = central_interval(law, 0.9, mean, sd)
+    level = law.cdf(found[..., None].reshape(1, 2)).mean(axis=0)
+    np.testing.assert_allclose(level, [0.05, 0.95], rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", [POISSON, NEGATIVE_BINOMIAL])
+@pytest.mark.parametrize("centre", [1.0, 40.0, 1000.0])
+def test_intervals_of_counts_are_quantiles_however_large(family, centre):
+    """Rates that overflow are held at e^340; those of draws differ by many powers of ten."""
+    eta = centre + 0.1 * centre * np.linspace(-2.0, 2.0, 201)[:, None]
+    law = family.law(eta, {"dispersion": np.full((201, 1), 0.1)})
+    mean = law.mean().mean(axis=0)
+    sd = np.sqrt(law.var().mean(axis=0) + law.mean().var(axis=0))
+    found = central_interval(law, 0.9, mean, sd)[0]
+    assert np.isfinite(found).all()
+    below = 1.0 + 1e-8 if centre > 1.0 else 0.0  # nine figures, or exact
+    for q, bound in zip((0.05, 0.95), found, strict=True):
+        assert law.cdf(np.array([bound])).mean() >= q
+        less = bound - 1.0 if centre == 1.0 else bound / below
+        assert law.cdf(np.array([less])).mean() < q + 1e-6
+
+
+@pytest.mark.parametrize("rows", [slice(None), [0, 3]])
+def test_groups_of_mixed_types_have_their_own_effects(rows):
+    groups = np.array([1, "new", 1, "old"] * 25, object)
+    model = learn.LinearRegressor("y ~ 1 + (1 | g)")
+    frame = pd.DataFrame({"g": groups, "y": PRICE})
+    found: Any = model._rows(*model._read(frame, None), None, None)
+    assert found.group[1] == [1, "new", "old"] and found.groups.tolist()[:4] == [0, 1, 0, 2]
+    model._rows_, model._seed = found, 0
+    model._latents = np.arange(3.0).reshape(1, 1, 3)
+    effects = model._of_groups(groups[rows], np.ones(1), slice(None))(slice(None))
+    np.testing.assert_array_equal(effects[0], found.groups[rows])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", ["1", "0 + (1 | kind)"])
+def test_a_model_without_columns_has_the_rest(right):
+    """New rows have neither the target nor columns that the formula does not use."""
+    frame = FRAME.assign(y=PRICE, kind=np.arange(100) % 20)
+    model = learn.LinearRegressor(f"y ~ {right}", random_state=0, verbose=False).fit(frame)
+    assert model.converged_ and model.coef_.shape == (0,)
+    assert model.summary().index[-1] in ("residual sd", "sd of kind")
+    mean, bounds = model.predict(frame[["kind"]], interval=0.9)
+    assert model.n_features_in_ == ("kind" in right)
+    inside = (bounds[:, 0] < PRICE) & (PRICE < bounds[:, 1])
+    assert 0.8 < inside.mean() < 1.0 and abs(mean.mean() - PRICE.mean()) < 0.2 * PRICE.std()
+    told: Any = loo(model.posterior_)
+    assert np.isfinite(told.elpd)
 
 
 def test_settings_of_rows_are_checked():

@@ -28,6 +28,7 @@ from ergodax.learn.design import (
     FormulaDesign,
     FrameDesign,
     Matrix,
+    as_numbers,
     check_finite,
     check_table,
     is_text,
@@ -107,7 +108,8 @@ class Regression(BaseEstimator):
         Raises:
             TypeError: data or settings of the wrong kind.
             ValueError: NaN or infinity (with the column's name), shapes that do not fit, a target
-                that is constant or has one class.
+                that is constant or has one class, numbers too large or small to compute with, or
+                a model without columns, intercept and groups.
 
         Warns:
             NotConvergedWarning: with the cause.
@@ -125,6 +127,11 @@ class Regression(BaseEstimator):
         self._varies = self._varying(rows, bool(intercept))
         left = list(np.asarray(names, object)[self._varies])
         rows = dataclasses.replace(rows, x=rows.x[:, self._varies], names=left)
+        if not left and not intercept and rows.groups is None:
+            raise ValueError(
+                "the model has no column that varies, no intercept and no groups, so there is "
+                "nothing to fit. Try an intercept: y ~ 1, or fit_intercept=True."
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model = regression(rows, self._law(), float(self.prior_scale), bool(intercept))
         self._seed, self._names = seed, names
@@ -141,7 +148,7 @@ class Regression(BaseEstimator):
         if self.formula is not None:
             instance("formula", self.formula, str, "text such as 'y ~ x'")
             design = self._design = FormulaDesign(self.formula, X)
-            validate_data(self, X, skip_check_array=True)
+            validate_data(self, X[design.variables], skip_check_array=True)
             matrix, names = design.matrix(X), design.names
             target = design.target(X) if y is None else y
         elif isinstance(X, pd.DataFrame) and any(is_text(X[name]) for name in X.columns):
@@ -184,7 +191,7 @@ class Regression(BaseEstimator):
         shift = self._offset(matrix, offset)
         groups, group = None, ("", [])
         if matrix.groups is not None:
-            labels, groups = np.unique(matrix.groups[kept], return_inverse=True)
+            groups, labels = pd.factorize(matrix.groups[kept], sort=True)
             groups, group = groups.astype(np.int32), (self._design.formula.group, list(labels))
         return Rows(
             matrix.x[kept], y, names, None if shift is None else shift[kept],
@@ -204,18 +211,11 @@ class Regression(BaseEstimator):
 
     def _coded(self, y: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
         """The target of the rows that are kept as numbers, and its classes."""
-        try:
-            y = np.asarray(y, np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"y must be numbers, not {shown(str(y[0]))}; for classes see LogisticClassifier."
-            ) from None
-        check_finite("y", y)
-        return y[kept], ()
+        return as_numbers(y, "LogisticClassifier")[kept], ()
 
     def _varying(self, rows: Rows, intercept: bool) -> np.ndarray:
         """Which columns have a coefficient; the others are named."""
-        varies = np.ptp(rows.x, axis=0) > 0 if intercept else np.any(rows.x != 0, axis=0)
+        varies = np.any(rows.x != (rows.x[0] if intercept else 0.0), axis=0)
         if not varies.all():
             names = [name for name, yes in zip(rows.names, varies, strict=True) if not yes]
             warnings.warn(
@@ -298,9 +298,10 @@ class Regression(BaseEstimator):
         """New rows, their constant columns left out, with the offset of formula and call."""
         check_is_fitted(self)
         if self.formula is None:
-            check_table(X, self._design)
+            check_table(X, self._design, getattr(self, "feature_names_in_", ()))
         if self._design is not None:
-            validate_data(self, X, skip_check_array=True, reset=False)
+            if self.formula is None:  # a formula takes the columns it needs by their names
+                validate_data(self, X, skip_check_array=True, reset=False)
             matrix = self._design.matrix(X)
         else:
             found = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=False)
@@ -313,7 +314,10 @@ class Regression(BaseEstimator):
 
     def _predictor(self, matrix: Matrix, most: int | None = MOST_DRAWS) -> tuple[Any, Any]:
         """A function of a slice of rows to (draws, rows, classes...), and the shapes' draws."""
-        flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in self._draws().items()}
+        flat = {
+            name: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+            for name, x in self._draws().items()
+        }
         count = len(flat["coefficient"])
         every = slice(None, None, 1 if most is None else max(1, -(-count // most)))
         flat = {name: x[every] for name, x in flat.items()}
@@ -339,7 +343,7 @@ class Regression(BaseEstimator):
         flat = self._latents.reshape(-1, self._latents.shape[2])[every]
 
         def of(part: slice) -> np.ndarray:
-            labels, where = np.unique(groups[part], return_inverse=True)
+            where, labels = pd.factorize(groups[part])
             columns = np.empty((len(flat), len(labels)))
             for k, label in enumerate(labels):
                 if label in known:

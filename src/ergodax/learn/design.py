@@ -4,6 +4,7 @@ A formula is formulaic's, with two kinds of terms that are taken out before: `(1
 intercept that varies between groups, and `offset(expression)`.
 """
 
+import ast
 import dataclasses
 import re
 import warnings
@@ -15,6 +16,8 @@ import pandas as pd
 from ergodax.checks import shown
 
 GROUP = re.compile(r"\(\s*1\s*\|\s*(`[^`]+`|[A-Za-z_][\w.]*)\s*\)")
+OFFSET = re.compile(r"\boffset\s*\(")
+QUOTED = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
 INTERCEPT = "Intercept"
 
 
@@ -32,23 +35,36 @@ class Formula:
         """Taken apart.
 
         Raises:
-            ValueError: a term of groups that is not `(1 | name)`, or several.
+            ValueError: a term of groups that is not `(1 | name)`, or several; or an offset that is
+                not a term of its own.
         """
-        target, _, right = text.rpartition("~")
-        if target.count("~"):
+        bare = _bare(text)
+        place = bare.rfind("~") + 1
+        target, right = text[: max(0, place - 1)], text[place:]
+        if bare.count("~") > 1:
             raise ValueError(f"formula {text!r} has more than one ~.")
         columns, groups, offsets = "", [], []
         for sign, term in _terms(right):
-            match = GROUP.fullmatch(term)
-            if match and sign == "+":
+            match, offset, bare = GROUP.fullmatch(term), _offset(term), _bare(term)
+            if sign == "-" and (match or offset):
+                raise ValueError(
+                    f"the formula subtracts {term!r}: groups and offsets can only be added. "
+                    + (f"Try + offset(-({offset}))." if offset else "Try leaving it out.")
+                )
+            if match:
                 groups.append(match[1].strip("`"))
-            elif "|" in term:
+            elif offset:
+                offsets.append(f"({offset})")
+            elif "|" in bare:
                 raise ValueError(
                     f"the term {term!r} of the formula is not supported: groups may have a varying "
                     "intercept, (1 | name). Write other models with ex.groups.GroupedPosterior."
                 )
-            elif term.startswith("offset(") and sign == "+":
-                offsets.append(f"({term[len('offset(') : -1]})")
+            elif OFFSET.search(bare):
+                raise ValueError(
+                    f"the term {term!r} of the formula is not supported: an offset is a term of "
+                    "its own, of one expression. Try + offset(log(x) - log(z))."
+                )
             else:
                 columns += f" {sign} {term}"
         if len(groups) > 1:
@@ -61,13 +77,29 @@ class Formula:
         return cls(target.strip(), columns, group, " + ".join(offsets))
 
 
+def _bare(text: str) -> str:
+    """The text with names and strings in quotes blanked, of the same length."""
+    return QUOTED.sub(lambda quoted: "_" * len(quoted[0]), text)
+
+
+def _offset(term: str) -> str:
+    """The expression of a term that is offset(expression) as a whole; else nothing."""
+    try:
+        call = ast.parse(_bare(term), mode="eval").body
+    except SyntaxError:
+        return ""
+    if not isinstance(call, ast.Call) or not OFFSET.match(_bare(term)):
+        return ""
+    whole = isinstance(call.func, ast.Name) and len(call.args) == 1 and not call.keywords
+    return term[term.index("(") + 1 : -1].strip() if whole else ""
+
+
 def _terms(right: str) -> list[tuple[str, str]]:
     """The terms of a sum, with their signs; what stands in parentheses is one term."""
-    found, depth, quoted, start, sign = [], 0, False, 0, "+"
-    for place, letter in enumerate(right):
-        quoted ^= letter == "`"
-        depth += not quoted and (letter in "([{") - (letter in ")]}")
-        if letter in "+-" and not depth and not quoted:
+    found, depth, start, sign = [], 0, 0, "+"
+    for place, letter in enumerate(_bare(right)):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter in "+-" and not depth:
             found.append((sign, right[start:place].strip()))
             start, sign = place + 1, letter
     found.append((sign, right[start:].strip()))
@@ -92,21 +124,35 @@ class FormulaDesign:
 
     Raises:
         ValueError: what `Formula.of` refuses, no such column, or missing values.
-        TypeError: the rows are no data frame.
+        TypeError: the rows are no data frame, or an offset is no number.
         ImportError: formulaic is not installed.
     """
 
     def __init__(self, text: str, frame: Any) -> None:
         self.formula = Formula.of(text)
+        self.variables: list[str] = []  # the columns that new rows need
+        self.numbers: set[str] = set()  # those of them that are no text
         matrix = self._evaluated(self.formula.columns, frame)
         self.spec = matrix.model_spec
         self.intercept = INTERCEPT in matrix.columns
         self.names = [str(name) for name in matrix.columns if name != INTERCEPT]
-        offset = self.formula.offset
-        self.offset = self._evaluated(f"0 + {offset}", frame).model_spec if offset else None
+        needed, self.offset = set(self.spec.required_variables), None
+        if self.formula.offset:  # in I() it is arithmetic, and not the algebra of formulas
+            self.offset = self._evaluated(f"0 + I({self.formula.offset})", frame).model_spec
+            needed |= set(self.offset.required_variables)
+            kinds = [kind.value for kind, _ in self.offset.encoder_state.values()]
+            if len(self.offset.column_names) != 1 or "categorical" in kinds:
+                raise TypeError(
+                    f"the offset {self.formula.offset} is not one column of numbers. Try one "
+                    "such as offset(log(x))."
+                )
+        if self.formula.group:
+            needed.add(self.formula.group)
+        self.variables = [name for name in frame.columns if name in needed]
+        self.numbers = {name for name in self.variables if not is_text(frame[name])}
+        self.numbers.discard(self.formula.group)
 
-    @staticmethod
-    def _evaluated(formula: Any, frame: Any) -> Any:
+    def _evaluated(self, formula: Any, frame: Any) -> Any:
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(
                 f"a formula takes its columns from a pandas DataFrame, not {shown(type(frame))}."
@@ -122,12 +168,16 @@ class FormulaDesign:
             try:
                 made: Any = Wanted
                 wanted = made(formula) if isinstance(formula, str) else formula
-                for name in sorted(set(wanted.required_variables) & set(frame.columns)):
-                    check_no_time(column_of(frame, name), name)
+                known = {*frame.columns, *self.variables}
+                for name in sorted(set(wanted.required_variables) & known):
+                    column = column_of(frame, name)
+                    check_no_time(column, f"column {name!r}")
+                    if name in self.numbers:
+                        check_no_text(column, name)
                 found = model_matrix(formula, frame, context={}, na_action="ignore")
             except DataMismatchWarning as error:
                 raise ValueError(f"X has values that were not seen in fit. {error}") from None
-            except FormulaicError as error:
+            except (FormulaicError, SyntaxError) as error:
                 columns = shown([str(name) for name in frame.columns], 300)
                 raise ValueError(
                     f"the formula can't be evaluated: {error} Columns are {columns}."
@@ -183,25 +233,39 @@ def column_of(frame: Any, name: str) -> Any:
 TIMES = {"datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period", "interval"}
 
 
-def check_no_time(column: Any, name: Any) -> None:
-    """Fail with the name of a column that holds times: as numbers they would be nanoseconds.
+def check_no_time(column: Any, what: str) -> None:
+    """Fail with the name of what holds times: as numbers they would be nanoseconds.
 
     Raises:
         TypeError: it does.
     """
     if pd.api.types.infer_dtype(column, skipna=True) in TIMES:
         raise TypeError(
-            f"column {str(name)!r} holds times ({column.dtype}), which are no numbers. Code it as "
+            f"{what} holds times ({column.dtype}), which are no numbers. Code it as "
             "one, such as (column - column.min()).dt.days, or as its month or weekday."
         )
 
 
-def check_table(frame: Any, design: "FrameDesign | None" = None) -> None:
+def check_no_text(column: Any, name: Any) -> None:
+    """Fail with the name of a column of text that had numbers in fit.
+
+    Raises:
+        TypeError: it is one.
+    """
+    if len(column) and is_text(column):
+        raise TypeError(
+            f"column {str(name)!r} had numbers in fit, and now holds text: row 0 holds "
+            f"{shown(column.iloc[0])}. Try pd.to_numeric(column)."
+        )
+
+
+def check_table(frame: Any, design: "FrameDesign | None" = None, fitted: Any = ()) -> None:
     """Fail with the name of a column that can't be numbers or indicators.
 
     Args:
         frame: arrays, of which it says nothing, or a data frame.
         design: of the rows that were fitted, if text was among them.
+        fitted: names of the columns that were fitted.
 
     Raises:
         TypeError: a column holds times, or other things than numbers and text; or an array where
@@ -218,8 +282,11 @@ def check_table(frame: Any, design: "FrameDesign | None" = None) -> None:
     if not len(frame.columns):
         raise ValueError("X has no columns: Found array with 0 feature(s) while 1 is required.")
     _check_one_of_each_name(frame, list(frame.columns))
+    fitted = set(fitted)
     for name, column in frame.items():
-        check_no_time(column, name)
+        check_no_time(column, f"column {str(name)!r}")
+        if name in fitted and (design is None or name not in design.levels):
+            check_no_text(column, name)
         if column.dtype != object or is_text(column):
             continue
         numbers: Any = pd.to_numeric(column, errors="coerce")
@@ -298,6 +365,47 @@ def _levels(column: Any) -> list[str]:
         present = set(values.astype(str))
         return [str(level) for level in column.cat.categories if str(level) in present]
     return sorted(set(values.astype(str)))
+
+
+def as_numbers(y: np.ndarray, classifier: str) -> np.ndarray:
+    """A target as numbers.
+
+    Raises:
+        TypeError: it holds times.
+        ValueError: it holds text, or missing or infinite values.
+    """
+    check_no_time(y, "y")
+    try:
+        found = np.asarray(y, np.float64)
+    except (TypeError, ValueError):
+        _check_none_missing(y)
+        numbers: Any = pd.to_numeric(pd.Series(y, dtype=object), errors="coerce")
+        raise ValueError(
+            f"y must be numbers, not {shown(str(y[int(np.argmax(numbers.isna()))]))}; for classes "
+            f"see {classifier}."
+        ) from None
+    check_finite("y", found)
+    return found
+
+
+def check_labels(y: np.ndarray) -> None:
+    """Fail with the row of a class that is missing, or no text where others are, or otherwise.
+
+    Raises:
+        ValueError: there is one.
+    """
+    _check_none_missing(y)
+    text = np.array([isinstance(label, str) for label in y]) if y.dtype == object else y[:0]
+    if len(text) and text.any() and not text.all():
+        row = int(np.argmax(text != text[0]))
+        raise ValueError(
+            f"y has text and other labels, {shown(y[0])} in row 0 and {shown(y[row])} in row {row}."
+            " Try y.astype(str)."
+        )
+
+
+def _check_none_missing(y: np.ndarray) -> None:
+    check_finite("y", np.where(pd.isna(y), np.nan, 0.0))
 
 
 def check_finite(what: str, x: np.ndarray, names: list[Any] | None = None) -> None:

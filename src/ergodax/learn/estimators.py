@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from ergodax.checks import real_number, shown
 from ergodax.learn import families
 from ergodax.learn.base import Regression
+from ergodax.learn.design import check_labels
 from ergodax.learn.families import Family
 
 HALVINGS = 40  # of an interval that holds a quantile
+MOST_HALVINGS = 600  # of counts, whose rates may differ by many powers of ten between draws
 ONE_SD = 0.6826894921370859  # of a normal law lies within one sd
 
 
@@ -85,21 +87,25 @@ def central_interval(law: Any, level: float, mean: np.ndarray, sd: np.ndarray) -
     """The quantiles of the mixture over draws, by halving; shape (rows, 2).
 
     By Cantelli's inequality the quantile q lies between mean - sd sqrt((1 - q) / q) and mean + sd
-    sqrt(q / (1 - q)); where there is no variance, between those of the single draws.
+    sqrt(q / (1 - q)); where there is no variance, between those of the single draws. A count's is
+    found when no two counts are in between, or nine figures are known.
     """
-    found = []
+    found, counts = [], hasattr(law.dist, "pmf")
+    margin = 1.0 if counts else sd  # for what is rounded
     for q in (0.5 * (1.0 - level), 0.5 * (1.0 + level)):
         if np.isfinite(sd).all():
-            low = mean - sd * np.sqrt((1.0 - q) / q) - 1.0
-            high = mean + sd * np.sqrt(q / (1.0 - q)) + 1.0
+            low = mean - sd * np.sqrt((1.0 - q) / q) - margin
+            high = mean + sd * np.sqrt(q / (1.0 - q)) + margin
         else:
             each = law.ppf(q)
             low, high = each.min(axis=0), each.max(axis=0)
-        for _ in range(HALVINGS):
+        for _ in range(MOST_HALVINGS if counts else HALVINGS):
+            if counts and np.all(high - low < np.maximum(0.25, 1e-9 * high)):
+                break
             middle = 0.5 * (low + high)
             below = np.mean(law.cdf(middle), axis=0) < q
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        found.append(np.round(high) if hasattr(law.dist, "pmf") else high)
+        found.append(np.round(high) if counts else high)
     return np.stack(found, axis=1)
 
 
@@ -125,7 +131,7 @@ class LinearRegressor(_Regressor):
 
     def _coded(self, y: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
         y, classes = super()._coded(y, kept)
-        if not np.ptp(y) > 0:
+        if not y.max() > y.min():
             raise ValueError("the target is constant: there is nothing to predict.")
         return y, classes
 
@@ -232,6 +238,7 @@ class LogisticClassifier(ClassifierMixin, Regression):
         return families.MULTINOMIAL if len(self.classes_) > 2 else families.LOGISTIC
 
     def _coded(self, y: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
+        check_labels(y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y[kept], return_inverse=True)
         if len(self.classes_) < 2:

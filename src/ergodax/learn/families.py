@@ -18,6 +18,7 @@ from scipy import special, stats
 Numbers = dict[str, np.ndarray]  # draws by name
 
 SHIFT = 8  # from which on Stirling's series is exact to single precision
+LARGEST = 340.0  # log rate of a predicted count: the square of its exponential is still a number
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ def _dispersion_prior(shapes: Float[Array, " k"], scale: Array) -> Array:
 
 def _law_nb(eta: Any, shapes: Numbers) -> Any:
     a = shapes["dispersion"]
-    return stats.nbinom(1.0 / a, 1.0 / (1.0 + a * np.exp(eta)))
+    return stats.nbinom(1.0 / a, 1.0 / (1.0 + a * np.exp(np.minimum(eta, LARGEST))))
 
 
 def _density_nb(y: Any, eta: Any, shapes: Numbers) -> Any:
@@ -150,7 +151,8 @@ MULTINOMIAL = Family(
 )  # fmt: skip
 POISSON = Family(
     "POISSON", "Poisson regression", "the logarithm of the mean", (), _poisson, _no_prior, "",
-    lambda s, scale: {}, np.log, lambda eta, s: stats.poisson(np.exp(eta)), _density_poisson,
+    lambda s, scale: {}, np.log,
+    lambda eta, s: stats.poisson(np.exp(np.minimum(eta, LARGEST))), _density_poisson,
 )  # fmt: skip
 NEGATIVE_BINOMIAL = Family(
     "NEGATIVE_BINOMIAL", "negative binomial regression", "the logarithm of the mean",

@@ -39,7 +39,7 @@ def held_out(draws: Draws, test: Table, family: Family, *, most_draws: int = 100
         family: the law of the target.
         most_draws: that are used.
     """
-    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in draws.items()}
+    flat = {name: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for name, x in draws.items()}
     every = -(-len(flat["intercept"]) // most_draws)
     flat = {name: x[::every] for name, x in flat.items()}
     if family is families.LOGISTIC:

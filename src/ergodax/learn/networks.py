@@ -20,7 +20,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ergodax import network, tree
 from ergodax.checks import choice, flag, instance, real_number, shown, whole_number
 from ergodax.learn.base import MOST_DRAWS, NUMBERS, validate_data
-from ergodax.learn.design import FrameDesign, check_finite, check_table, is_text
+from ergodax.learn.design import (
+    FrameDesign,
+    as_numbers,
+    check_finite,
+    check_labels,
+    check_table,
+    is_text,
+)
 from ergodax.learn.estimators import central_interval
 from ergodax.learn.members import Members, sample_members
 from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw
@@ -154,7 +161,8 @@ class _Network(BaseEstimator):
 
     def _columns(self, X: Any, reset: bool) -> np.ndarray:
         """Rows as numbers, text as indicators."""
-        check_table(X, None if reset else self._design)
+        fitted = () if reset else getattr(self, "feature_names_in_", ())
+        check_table(X, None if reset else self._design, fitted)
         if isinstance(X, pd.DataFrame):
             if self._design is not None or any(is_text(X[name]) for name in X.columns):
                 validate_data(self, X, skip_check_array=True, reset=reset)
@@ -401,14 +409,7 @@ class MLPRegressor(RegressorMixin, _Network):
         return y
 
     def _coded_again(self, y: np.ndarray) -> np.ndarray:
-        try:
-            y = np.asarray(y, np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"y must be numbers, not {shown(str(y[0]))}; for classes see MLPClassifier."
-            ) from None
-        check_finite("y", y)
-        return y
+        return as_numbers(y, "MLPClassifier")
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         return ((y - self._middle) / self._unit).astype(np.float32)
@@ -477,6 +478,7 @@ class MLPClassifier(ClassifierMixin, _Network):
         return network.likelihoods.Categorical()
 
     def _coded(self, y: np.ndarray) -> np.ndarray:
+        check_labels(y)
         check_classification_targets(y)
         given = getattr(self, "_given", None)
         self.classes_ = np.unique(y) if given is None else given
@@ -487,6 +489,7 @@ class MLPClassifier(ClassifierMixin, _Network):
         return self._coded_again(y)
 
     def _coded_again(self, y: np.ndarray) -> np.ndarray:
+        check_labels(y)
         new = ~np.isin(y, self.classes_)
         if new.any():
             raise ValueError(

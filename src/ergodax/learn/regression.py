@@ -21,6 +21,7 @@ from ergodax.learn.tables import Table, varying
 
 Draws = dict[str, np.ndarray]  # "coefficient", "intercept", and the family's shapes
 FEWEST, MOST = 32, 2_000  # rows of a small table, see `padded`
+LEAST_SPREAD, MOST_SPREAD = 1e-35, 1e35  # beyond, fourth powers of a coefficient are no numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +233,7 @@ def regression(
         intercept: whether there is one.
 
     Raises:
-        ValueError: a scale that is not positive.
+        ValueError: a scale that is not positive, or numbers too large or small to compute with.
     """
     units, y = standardised(rows, family, intercept)
     z = (rows.x - units.centre) / units.scale
@@ -284,11 +285,12 @@ def padded(parts: list[np.ndarray]) -> list[np.ndarray]:
 def standardised(rows: Rows, family: Family, intercept: bool) -> tuple[Units, np.ndarray]:
     """How columns and target are standardised, by their weighted means and sds; the target."""
     weight, offset = rows.weight, rows.offset
-    centre, scale = _moments(rows.x, weight, intercept)
+    centre, scale = _moments(rows.x, [f"column {n!r}" for n in rows.names], weight, intercept)
     contrasts = contrasts_of(len(rows.classes)) if len(rows.classes) > 2 else None
     if family.link is None:
         y = rows.y if offset is None else rows.y - offset
-        middle, spread = (float(a[0]) for a in _moments(y[:, None], weight, intercept))
+        found = _moments(y[:, None], ["the target"], weight, intercept)
+        middle, spread = (float(a[0]) for a in found)
         spread = spread if spread > 0 else 1.0
         units = Units(centre, scale, middle, spread, family)
         y = (rows.y - middle) / spread
@@ -306,10 +308,23 @@ def standardised(rows: Rows, family: Family, intercept: bool) -> tuple[Units, np
 
 
 def _moments(
-    x: np.ndarray, weight: np.ndarray | None, intercept: bool
+    x: np.ndarray, names: list[str], weight: np.ndarray | None, intercept: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd; without an intercept 0 and the root of the mean square."""
-    centre = np.average(x, axis=0, weights=weight) if intercept else np.zeros(x.shape[1])
+    centre = np.zeros(x.shape[1])
+    if not len(centre):
+        return centre, centre
+    with np.errstate(over="ignore", invalid="ignore"):  # which is refused below
+        centre = np.average(x, axis=0, weights=weight) if intercept else centre
+        spread = np.abs(x - centre).max(axis=0)
+    wrong = (spread != 0.0) & ~((spread > LEAST_SPREAD) & (spread < MOST_SPREAD))
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        size = np.abs(x[:, k]).max()
+        raise ValueError(
+            f"{names[k]} has numbers too {'large' if size > 1.0 else 'small'} to compute with, "
+            f"such as {size:.3g}. Try other units: divide it by {size:.0e}."
+        )
     return centre, np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weight))
 
 
