@@ -208,6 +208,8 @@ def _with_more_mass(
     there = [curvature_coordinates(target, place, key=key), Coordinates(place, basis)]
     starts = [here, *(Start(place, coordinates, True, False) for coordinates in there)]
     mass = [_log_mass(target, start.coordinates) for start in starts]
+    # A slope may be taken for as much as one for each dimension (`lowest_near`).
+    least = max(least, max(mass) - LIGHTER[0] - here.coordinates.dimension)
     return [starts[i] for i in np.argsort(mass)[::-1] if mass[i] > least]
 
 
