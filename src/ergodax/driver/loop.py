@@ -133,10 +133,20 @@ def _is_wide(shapes: Sequence[tuple[int, ...]]) -> bool:
 
 
 def stored_of(collect: Collect | None, states: PyTree) -> Collect:
-    """The function of a frozen position that gives what is stored of it, a tree of arrays."""
+    """The function of a frozen position that gives what is stored of it, a tree of arrays.
+
+    Raises:
+        ValueError: there is no array to store.
+    """
     if collect is None:
         return _itself
-    return traced(eqx.Partial(_collected, collect), one_of(states.position))
+    stored = traced(eqx.Partial(_collected, collect), one_of(states.position))
+    if not jax.tree.leaves(stored.program.shapes):
+        raise ValueError(
+            "collect returns no array, so there is nothing to store. Try ending it with `return` "
+            "and arrays of jax.numpy, such as jnp.sum(position)."
+        )
+    return stored
 
 
 def _itself(position: PyTree) -> PyTree:

@@ -293,7 +293,7 @@ RUNS = {
         f"collect, {found!r}": Case(
             lambda found=found: run(collect=lambda position: found),
             ValueError,
-            (f"collect returns {found!r}", "`return`"),
+            ("collect returns no array", "`return`"),
         )
         for found in (None, "text", {}, 1.0)
     },
