@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import ergodax as ex
 from ergodax.tune.discontinuities import jump_between_draws
@@ -40,10 +41,16 @@ def test_a_threshold_is_named(rows):
     assert " jumps at tau = " in told(threshold_regression(rows), draws)
 
 
+def _key_of(x):
+    """Another one for each position, as rounding is another."""
+    return jax.random.key(jnp.sum(lax.bitcast_convert_type(lax.stop_gradient(x), jnp.uint32)))
+
+
 SMOOTH = {
     "two modes": lambda x: -jnp.logaddexp(-50.0 * jnp.sum((x - 1.0) ** 2), -50.0 * jnp.sum(x**2)),
     "a neck": lambda x: 0.5 * x[0] ** 2 + x[0] + 0.5 * x[1] ** 2 * jnp.exp(-2.0 * x[0]),
     "a kink": lambda x: 20.0 * jnp.sum(jnp.abs(x)),
+    "noise": lambda x: 0.5 * jnp.sum(x**2) + jnp.sum(jax.random.uniform(_key_of(x))),
     "steep": lambda x: 1e3 * jnp.sum(jnp.tanh(1e2 * x)) + 0.5 * jnp.sum(x**2),
 }
 
@@ -54,6 +61,8 @@ def test_no_jump_is_told_where_there_is_none(name):
     for _ in range(20):
         draws = 2.0 * rng.standard_normal((CHAINS, 1, 2)) + rng.standard_normal((CHAINS, 50, 2))
         assert told(SMOOTH[name], draws) == ""
+    if name == "noise":
+        return
     # The control: the same with an edge of its own.
     edge = lambda x: SMOOTH[name](x) + jnp.where(x[0] > 0.1, 3.0, 0.0)  # noqa: E731
     places = np.array([-1.0, -0.5, 0.5, 1.0])[:, None, None] + 0.0 * draws

@@ -74,7 +74,7 @@ def test_a_density_that_grows_without_end_is_told_by_its_sign(sign_is_wrong):
 
 
 def test_without_a_curvature_at_the_mode_the_units_are_the_users():
-    """exp(-|x|^4): a law that is far too narrow fits anywhere, and has no mass beside a wide one."""
+    """exp(-|x|^4): a law far too narrow fits anywhere, and has no mass beside a wide one."""
     target = ex.Target(lambda x: jnp.sum(x**2) ** 2)
     start = find_start(target, jnp.zeros(10), DecisionLog(), KEY, Deadline.never())
     assert 0.1 < start.coordinates.scales.min() <= start.coordinates.scales.max() < 10.0

@@ -122,7 +122,8 @@ def returned(name: str, value: Any) -> Any:
         TypeError: that is nothing.
     """
     if value is None:
-        raise refusal(f"{name} returns None. Try ending it with `return` and the value.")
+        refused = refusal(f"{name} returns None. Try ending it with `return` and the value.")
+        raise refused
     return value
 
 

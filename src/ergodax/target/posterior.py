@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, PyTree
 from ergodax import tree
 from ergodax.data.arrays import as_data, needs_memory, num_rows
 from ergodax.data.source import Source, stacked
-from ergodax.target.base import AbstractTarget, refusal, returned
+from ergodax.target.base import AbstractTarget, returned
+from ergodax.target.base import refusal as _refusal
 from ergodax.transform import as_constraints, log_jacobian
 
 
@@ -100,7 +101,7 @@ class Posterior(AbstractTarget):
         if self.batched:
             values = returned("log_likelihood", self.log_likelihood(position, batch))
             if jnp.shape(values) != (n,):
-                raise refusal(
+                raise _refusal(
                     f"log_likelihood with batched=True must return one number for each of the {n} "
                     f"examples, shape ({n},), not shape {jnp.shape(values)}."
                 )
@@ -108,7 +109,7 @@ class Posterior(AbstractTarget):
         values = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, batch)
         returned("log_likelihood", values)
         if jnp.shape(values) != (n,):
-            raise refusal(
+            raise _refusal(
                 "log_likelihood must return a scalar for ONE example, not shape "
                 f"{jnp.shape(values)[1:]}. Sum over the example's own axes, or pass batched=True "
                 "if the function takes a whole batch and returns one number for each example."
@@ -124,7 +125,7 @@ class Posterior(AbstractTarget):
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U(position) of the whole data, in memory; costs N evaluations."""
         if isinstance(self.data, Source):
-            raise refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
+            raise _refusal(needs_memory("the potential", "ex.find_mode for its minimum"))
         return self.potential_on(position, self.data)
 
     def prior(self, position: PyTree) -> Float[Array, ""]:
@@ -137,7 +138,7 @@ class Posterior(AbstractTarget):
         """
         value = returned("log_prior", self.log_prior(tree.thaw(position)))
         if jnp.shape(value) != ():
-            raise refusal(
+            raise _refusal(
                 f"log_prior must return a scalar, not shape {jnp.shape(value)}. "
                 "Sum over the dimensions, as in jnp.sum(...)."
             )

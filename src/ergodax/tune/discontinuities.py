@@ -18,6 +18,7 @@ HALVINGS = 12  # of a cell
 EVALUATIONS = PAIRS * 2 * (CELLS + LIKELY * HALVINGS)  # about, in all
 JUMP = 0.05  # in potential
 ROUNDINGS = 100.0  # of the potential
+NOISES = 4.0  # times what the gradient does not explain right beside it
 NAMED = 64  # components, beyond which the one that jumps is not looked for
 JUMPS = (
     "the density jumps{where}, which its gradient does not show: chains that follow gradients do "
@@ -79,7 +80,11 @@ def _narrowed(
             left = unexplained(low, middle) > unexplained(middle, high)
             low, high = (low, middle) if left else (middle, high)
         rounding = eps * max(abs(found(low)[0]), abs(found(high)[0]))
-        if np.inf > unexplained(low, high) > max(JUMP, ROUNDINGS * rounding):
+        jump, width = unexplained(low, high), high - low
+        beside = [unexplained(t - width, t) for t in (low, low - width)]
+        beside += [unexplained(t, t + width) for t in (high, high + width)]
+        # What is as large beside it is noise, as that of a matrix that is hardly definite.
+        if np.inf > jump > max(JUMP, ROUNDINGS * rounding, NOISES * max(beside)):
             return a + low * (b - a), a + high * (b - a)
     return None
 
