@@ -67,7 +67,9 @@ def test_it_is_named_where_draws_have_come_to_where_rounding_decides(shift):
     lost["log_tau"] = lost["log_tau"] + spread[:, None]
     noise = np.random.default_rng(1).standard_normal(lost["theta"].shape)
     lost["theta"] = lost["mu"][..., None] + np.exp(lost["log_tau"])[..., None] * noise
-    assert "log_tau decreases from -" in told(groups(lambda t: 0.0 * t), of=lost)
+    stopped = {name: np.repeat(x[:, -1:], x.shape[1], axis=1) for name, x in lost.items()}
+    for of in (lost, stopped):  # chains that can go no farther tell as much
+        assert "log_tau decreases from -" in told(groups(lambda t: 0.0 * t), of=of)
     for log_prior in LOG_PRIORS.values():
         assert told(groups(log_prior), of=lost) == ""
 

@@ -62,15 +62,16 @@ def endless_tail(
         [np.reshape(x, (*np.shape(x)[:2], -1)) for x in jax.tree.leaves(draws)], axis=-1
     ).astype(np.float64)
     d = rows.shape[-1]
-    if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all() or standing_still(rows):
+    if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all():
         return ""
+    still = bool(standing_still(rows))
     which = suspects
     if not len(which):
         which = np.argsort(-np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0))[:WORST]
     laplace = _Laplace(target, like, rows.reshape(-1, d).std(axis=0))
     for k in which:
         for sign in (-1.0, 1.0):
-            told = _flat_beyond(laplace, rows.reshape(-1, d), int(k), sign)
+            told = _flat_beyond(laplace, rows.reshape(-1, d), int(k), sign, still=still)
             if told:
                 way = "grows" if sign > 0.0 else "decreases"
                 return f"{names_of(like)[k]} {way} {told}"
@@ -78,12 +79,13 @@ def endless_tail(
 
 
 def _flat_beyond(
-    laplace: "_Laplace", rows: Float[np.ndarray, "draws d"], k: int, sign: float
+    laplace: "_Laplace", rows: Float[np.ndarray, "draws d"], k: int, sign: float, *, still: bool
 ) -> str:
     """From where to where it does not fall, on one side of a component; "" where it does.
 
     Where draws have come to where rounding decides, no Laplace's method goes on from there: then it
-    is looked at between them and where the search began.
+    is looked at between them and where the search began. Chains that stand `still` elsewhere tell
+    nothing.
     """
     x = rows[np.argmax(sign * rows[:, k])]
     sd, middle, edge, start = rows[:, k].std(), np.median(rows[:, k]), x[k], laplace.start[k]
@@ -91,6 +93,8 @@ def _flat_beyond(
     if not sd > 0.0 or sign * (start - places[1]) > 0.0:  # chains may have left the mass behind
         return ""
     lost = laplace.is_lost(x, k)
+    if still and not lost:
+        return ""
     if lost:
         middle, places = start, start + (edge - start) * 0.5 ** np.arange(HALVINGS)
     values = laplace.along(x, k, places, SINGULAR if lost else np.inf)
