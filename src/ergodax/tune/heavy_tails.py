@@ -54,11 +54,11 @@ def _tail(distances: Float[np.ndarray, " draws"]) -> Tail | None:
     """
     from scipy.stats import genpareto
 
-    far = np.sort(distances)
-    count = min(int(3.0 * np.sqrt(far.size)), far.size // 5)
+    count = min(int(3.0 * np.sqrt(distances.size)), distances.size // 5)
     if count < FEWEST:
         return None
-    excess = far[-count:] - far[-count - 1]
+    far = np.sort(np.partition(distances, -count - 1)[-count - 1 :])
+    excess = far[1:] - far[0]
     if not np.isfinite(excess).all() or not excess[-1] > 0.0:
         return None
     return Tail(excess, float(genpareto.fit(excess / excess.mean(), floc=0.0)[0]))
