@@ -109,8 +109,8 @@ def sample_members(
     - the step h is changed by (a / v)^(1/s), where v is the measured variance of the energy that
       a step adds, for a dimension, and a falls from 10 to 2 in the first half: large steps at
       first, which come far, then small ones, whose bias is small and which take the members on for
-      as long again. v grows as h^6 where h is small, and faster near
-      the largest step that is stable, so s is the power between the last two measured rounds.
+      as long again. v grows as h^6 where h is small, and faster near the largest step that is
+      stable, so s is the power between the last two measured rounds.
 
     Args:
         posterior: of a network, with its data in memory.

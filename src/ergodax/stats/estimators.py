@@ -69,6 +69,18 @@ def standard_error(x: Draws, method: str = "mean") -> Any:
         return np.sqrt(variance / squares.mean(axis=(0, 1)) / 4.0)
 
 
+@_in_parts
+def kurtosis(x: Draws) -> Any:
+    """The mean fourth power of the deviations over the square of their variance; 0 of a constant.
+
+    That of a normal law is 3.
+    """
+    square = (x - x.mean(axis=(0, 1), dtype=np.float64)) ** 2
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        found = np.mean(square**2, axis=(0, 1)) / np.mean(square, axis=(0, 1)) ** 2
+    return np.nan_to_num(found, posinf=0.0)
+
+
 Z95 = 1.96  # standard errors, within which the truth is in 95 of 100
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ergodax.stats.estimators import kurtosis
+
 FEWEST = 16  # draws of a tail
 KURTOSIS = 6.0  # from which a tail is fitted, that of Laplace's law
 MOST = 8  # components
@@ -79,15 +81,13 @@ def unseen_spread(x: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "
         >>> (unseen_spread(draws) > 0.02).tolist()
         [False, True]
     """
-    shares = np.zeros(x.shape[-1])
-    off = np.abs(x.reshape(-1, x.shape[-1]) - np.median(x, axis=(0, 1))).astype(float)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # a constant: NaN
-        square = np.mean(off**2, axis=0)
-        kurtosis = np.nan_to_num(np.mean(off**4, axis=0) / square**2, posinf=0.0)
-    for k in np.argsort(-kurtosis)[:MOST]:
-        tail = _tail(off[:, k]) if kurtosis[k] > KURTOSIS else None
+    shares, heaviness = np.zeros(x.shape[-1]), kurtosis(x)
+    for k in np.argsort(-heaviness)[:MOST]:
+        distances = np.ravel(np.abs(x[..., k] - np.median(x[..., k]))).astype(float)
+        tail = _tail(distances) if heaviness[k] > KURTOSIS else None
         if tail is not None:
-            shares[k] = 0.5 * len(tail.excess) / len(off) * tail.unseen / square[k]
+            share = len(tail.excess) / distances.size
+            shares[k] = 0.5 * share * tail.unseen / np.mean(distances**2)
     return shares
 
 
@@ -118,11 +118,10 @@ def slow_tails(name: str, x: Float[np.ndarray, "chains draws"], accuracy: float)
         x: its draws.
         accuracy: the error of the sd that is small enough, in sds.
     """
-    square = (x.astype(float) - x.mean()) ** 2
-    kurtosis = np.mean(square**2) / np.mean(square) ** 2 if np.mean(square) > 0.0 else 0.0
-    if kurtosis < KURTOSIS:
+    heaviness = float(kurtosis(x[..., None])[0])
+    if heaviness < KURTOSIS:
         return ""
-    needed = (kurtosis - 1.0) / (4.0 * accuracy**2)
+    needed = (heaviness - 1.0) / (4.0 * accuracy**2)
     unseen = float(unseen_spread(x[..., None])[0])
     if unseen > accuracy:  # it falls as one over the root at most
         needed = max(needed, x.size * (unseen / accuracy) ** 2)

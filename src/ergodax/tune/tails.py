@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ergodax import tree
+from ergodax.stats.draws import flat_components
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.descent import potential_at, seconds_of_gradient
@@ -58,9 +59,8 @@ def endless_tail(
         draws: positions with leading axes chains and draws.
         suspects: components that are looked at; by default those in which the chains differ most.
     """
-    rows = np.concatenate(
-        [np.reshape(x, (*np.shape(x)[:2], -1)) for x in jax.tree.leaves(draws)], axis=-1
-    ).astype(np.float64)
+    leaves = map(np.asarray, jax.tree.leaves(draws))
+    rows = np.concatenate([flat_components(x) for x in leaves], axis=-1)
     d = rows.shape[-1]
     if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all():
         return ""
