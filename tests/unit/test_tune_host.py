@@ -1,11 +1,16 @@
 """What is made on the host: keys, numbers, and work in another thread."""
 
+import sys
+import threading
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
+import ergodax as ex
 from ergodax.tune.background import in_background
 from ergodax.tune.host import generator, on_device, split_key
 
@@ -81,3 +86,29 @@ def test_a_thread_has_the_settings_of_its_caller():
 def test_what_a_thread_raises_is_raised_where_its_result_is_asked_for():
     with pytest.raises(ZeroDivisionError):
         in_background(lambda: 1 / 0).result()
+
+
+def test_no_thread_holds_the_filters_of_warnings(monkeypatch):
+    """They are of the process: a thread that puts back old ones silences a warning of another.
+
+    Pandas holds them for microseconds where it builds a table; Equinox would while XLA compiles.
+    """
+    holders, enter = set(), warnings.catch_warnings.__enter__
+
+    def told(self):
+        if threading.current_thread() is not threading.main_thread():
+            holders.add(sys._getframe(1).f_globals["__name__"].partition(".")[0])
+        return enter(self)
+
+    def touching():
+        with warnings.catch_warnings():
+            pass
+
+    monkeypatch.setattr(warnings.catch_warnings, "__enter__", told)
+    in_background(touching).result()
+    assert holders, "one that does is seen"
+    holders.clear()
+    x = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
+    model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
+    ex.infer(model, jnp.float32(0.0), key=KEY, progress=False)
+    assert "equinox" not in holders

@@ -310,8 +310,8 @@ class Programs(NamedTuple):
 def _programs(more: dict[str, Any]) -> Programs:
     return Programs(
         compiled_at(_advance, OPTIMISATION, more),
-        compiled_at(_draw, OPTIMISATION, more, donate="all-except-first"),
-        compiled_at(_draw, 0, more, donate="all-except-first"),
+        compiled_at(_draw, OPTIMISATION, more, donate="warn-except-first"),
+        compiled_at(_draw, 0, more, donate="warn-except-first"),
         compiled_at(_replay, OPTIMISATION, more),
     )
 

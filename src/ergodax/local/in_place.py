@@ -80,7 +80,7 @@ def run(
     return position, Seen(nothing, np.zeros(0), np.zeros(0))
 
 
-@partial(eqx.filter_jit, donate="all-except-first")
+@partial(eqx.filter_jit, donate="warn-except-first")
 def _trajectory(
     what: tuple[LocalLaw, PRNGKeyArray, Leaps, Any], position: PyTree
 ) -> tuple[PyTree, Seen]:
@@ -133,7 +133,7 @@ class _Along(NamedTuple):
     change: Float[Array, ""]  # g . (g_before - g), of which Barzilai and Borwein's step is made
 
 
-@partial(eqx.filter_jit, donate="all-except-first")
+@partial(eqx.filter_jit, donate="warn-except-first")
 def _descended(
     what: tuple[LocalLaw, Any], place: tuple[PyTree, PyTree]
 ) -> tuple[tuple[PyTree, PyTree], _Along]:
