@@ -1,7 +1,9 @@
 """A hostile setting for every test: shapes checked, no silent promotion, warnings are errors."""
 
+import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -27,6 +29,11 @@ import jaxtyping  # noqa: E402
 # Tests of laws do not check types (below); `make test`, of laws alone, is spared the wrappers,
 # which are half of what tracing takes.
 if os.environ.get("TYPES", "1") != "0":
+    # Beartype records warnings while it writes a check. The records are of the process, so of two
+    # threads that do, one may leave the other's in place, where a test's warnings are lost.
+    for writer in ("_decor._nontype._wrap._wrapargs", "_decor._nontype._wrap._wrapreturn"):
+        module: Any = importlib.import_module(f"beartype.{writer}")
+        module.catch_warnings = lambda record: contextlib.nullcontext(())
     jaxtyping.install_import_hook(["ergodax", "experiments", "gallery"], "beartype.beartype")
 
 import jax  # noqa: E402

@@ -111,4 +111,4 @@ def test_no_thread_holds_the_filters_of_warnings(monkeypatch):
     x = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
     model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
     ex.infer(model, jnp.float32(0.0), key=KEY, progress=False)
-    assert "equinox" not in holders
+    assert holders <= {"pandas"}
