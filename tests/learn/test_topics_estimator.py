@@ -1,19 +1,21 @@
 """LatentDirichletAllocation: topics that are known are found, and everybody's errors are named."""
 
+import itertools
 import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
-from scipy.special import digamma
+from scipy.special import digamma, gammaln
 from sklearn.base import clone as untyped
 from sklearn.pipeline import make_pipeline
 
 import ergodax as ex
 from ergodax.learn import LatentDirichletAllocation, NotConvergedWarning
-from ergodax.learn.topics import hyperparameters, learning
+from ergodax.learn.topics import hyperparameters, learning, merged
 from ergodax.learn.topics.hyperparameters import Tables
 from ergodax.learn.topics.stream import GROWTH, SHARE
 
@@ -21,11 +23,11 @@ clone: Any = untyped  # whose type is that of anything
 TOPICS, WORDS = 4, 40
 
 
-def simulated(number, seed=0, length=50):
+def simulated(number, seed=0, length=50, *, shape=(TOPICS, WORDS), beta=0.2, alpha=0.3):
     """Counts, weights of documents and topics."""
     rng = np.random.default_rng(seed)
-    phi = rng.dirichlet(np.full(WORDS, 0.2), TOPICS)
-    theta = rng.dirichlet(np.full(TOPICS, 0.3), number)
+    phi = rng.dirichlet(np.full(shape[1], beta), shape[0])
+    theta = rng.dirichlet(np.full(shape[0], alpha), number)
     return np.stack([rng.multinomial(length, row @ phi) for row in theta]), theta, phi
 
 
@@ -62,6 +64,40 @@ def test_known_topics_and_weights_are_found(fitted):
     assert model.topic_word_prior_ == pytest.approx(0.2, abs=0.08)
     np.testing.assert_allclose(model.components_.sum(), counts.sum() + model.topic_word_prior_
                                * TOPICS * WORDS, rtol=1e-4)  # fmt: skip
+
+
+def test_no_topic_is_missing_whatever_the_seed():
+    """With as many topics in the search as are wanted, some held two and some were halves."""
+    counts, _, phi = simulated(500, length=60, shape=(10, 200), beta=0.1, alpha=0.1)
+    for seed in range(6):
+        model = LatentDirichletAllocation(10, random_state=seed, max_iter=100)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)
+            found = model.fit(counts).draws_.mean(axis=0)
+        distance = 0.5 * np.abs(found[:, None] - phi[None]).sum(axis=-1)
+        assert distance[linear_sum_assignment(distance)].max() < 0.15  # .09 at most, or .4 and more
+
+
+def test_topics_merge_where_least_is_lost():
+    """Against all ways to make two of four, by the law of the words with phi integrated out."""
+    rng = np.random.default_rng(2)
+    counts, beta = rng.poisson(rng.dirichlet(np.full(6, 0.5), 4) * 40), 0.3
+
+    def log_likelihood(parts):
+        pseudo = np.array([counts[list(part)].sum(axis=0) for part in parts]) + beta
+        of_words = gammaln(pseudo).sum(axis=1) - gammaln(pseudo.sum(axis=1))
+        return (of_words + gammaln(6 * beta) - 6 * gammaln(beta)).sum()
+
+    def best(parts):
+        pairs = itertools.combinations(parts, 2)
+        ways = [[*(p for p in parts if p not in pair), pair[0] + pair[1]] for pair in pairs]
+        return max(ways, key=log_likelihood)
+
+    expected = {frozenset(part) for part in best(best([(0,), (1,), (2,), (3,)]))}
+    becomes = merged(counts, 2, beta)
+    assert {frozenset(np.flatnonzero(becomes == k).tolist()) for k in range(2)} == expected
+    assert merged(counts, 4, beta).tolist() == [0, 1, 2, 3]
+    assert merged(np.zeros((3, 2), int), 1, beta).tolist() == [0, 0, 0], "nothing is assigned yet"
 
 
 def test_perplexity_is_nearly_that_of_the_true_topics(fitted):
@@ -112,7 +148,8 @@ def test_texts_by_a_pipeline():
     assert (weights[::2].argmax(1) != weights[1::2].argmax(1)).all()
 
 
-def test_a_fit_goes_on_where_it_was_cut(tmp_path, monkeypatch):
+@pytest.mark.parametrize("call", [2, 3, 4])  # in the search, before topics are merged, after
+def test_a_fit_goes_on_where_it_was_cut(call, tmp_path, monkeypatch):
     counts = simulated(60)[0]
     whole = LatentDirichletAllocation(2, random_state=3, max_iter=40, tol=1e-9)
     with pytest.warns(NotConvergedWarning, match="raise|Raise max_iter"):
@@ -122,7 +159,7 @@ def test_a_fit_goes_on_where_it_was_cut(tmp_path, monkeypatch):
 
     def dies(*args, **kwargs):
         calls.append(1)
-        if len(calls) == 4:
+        if len(calls) == call:
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 

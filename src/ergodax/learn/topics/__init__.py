@@ -21,6 +21,7 @@ from ergodax.learn.topics.evaluation import (
 )
 from ergodax.learn.topics.gibbs import add_words, document_weights, nothing_assigned, sweep
 from ergodax.learn.topics.layout import Tokens, lay_out, shape_of
+from ergodax.learn.topics.merging import merged
 
 __all__ = [
     "Completion",
@@ -38,6 +39,7 @@ __all__ = [
     "english_stop_words",
     "hold_back",
     "lay_out",
+    "merged",
     "nothing_assigned",
     "npmi",
     "open_corpus",

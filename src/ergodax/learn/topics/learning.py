@@ -1,7 +1,8 @@
 """From a matrix of counts to draws of its topics: a search, a burn-in, and draws.
 
-All phases are runs of `ex.sample`. The priors are fitted between runs of the first two phases and
-are fixed in the third, so that its draws have the posterior's law given them.
+All phases are runs of `ex.sample`. The search has more topics than are wanted, and those that are
+alike are merged. The priors are fitted between runs of the burn-in and are fixed in the third
+phase, so that its draws have the posterior's law given them.
 """
 
 import dataclasses
@@ -24,11 +25,13 @@ from ergodax.kernel import State
 from ergodax.learn.topics import hyperparameters
 from ergodax.learn.topics.kernel import TopicGibbs, dirichlet
 from ergodax.learn.topics.layout import LANES, lay_out, shape_of
+from ergodax.learn.topics.merging import merged
 from ergodax.persist import checkpoint
 
 FIRST_ALPHA, FIRST_BETA = 0.1, 0.05
 ROUND = 10  # passes of a round of search and burn-in, or a sixteenth of all if these are few
 SEARCH = 2  # rounds of the search, by which topics have come apart
+MORE = 2  # times as many topics in the search: with as many as are wanted, some hold two
 LEAST = 8  # rounds of the burn-in before it can end: the first ones leave the search's mode
 # Tokens of a block and between two draws of phi, for each word: with so many the work on tokens is
 # at least as much as that on the K W numbers of phi. Measured on a CPU it is 1 ns a token and
@@ -68,7 +71,7 @@ class Learned:
     """What has been learnt so far.
 
     Attributes:
-        state: of the kernel.
+        state: of the kernel, with more topics than are wanted while it searches.
         alpha: of the documents' weights, one for each topic.
         beta: of the topics' words.
         passes: so far.
@@ -130,15 +133,18 @@ class Learning:
         self.key = jax.random.key(plan.seed)
         size = 4 * plan.num_topics * self.num_words
         self.num_draws = min(plan.num_draws, max(LEAST_DRAWS, STORED // size))
+        many = MORE * plan.num_topics if plan.num_topics > 1 else 1
         self.digest = "" if file is None else _digest(bags, plan)
         self.began = time.perf_counter()
-        self.learned = self._start() if file is None else self._load(file, resume)
+        self.learned = self._load(file, resume) if file and file.exists() else self._start(many)
 
     def to_end(self) -> Learned:
         """Go on until everything has been done, or the time is up."""
         found, plan = self.learned, self.plan
         while len(found.trace) < SEARCH and not self._late():
             self._round(searching=True)
+        if len(found.alpha) > plan.num_topics:
+            self._merge()
         while not found.burnt:
             self._round(searching=False)
             found.settled = found.gain < plan.tolerance
@@ -179,6 +185,21 @@ class Learning:
             if self.plan.beta is None:
                 found.beta = hyperparameters.fit_beta(tables, found.beta)
         self._judge(tables)
+
+    def _merge(self) -> None:
+        """As many topics as are wanted, of those that the search has found."""
+        found, number = self.learned, self.plan.num_topics
+        before, like = found.state.auxiliary, found.state.position.dtype
+        becomes = merged(np.asarray(before["counts"]), number, found.beta)
+        counts, phi = np.zeros((2, number, self.num_words))
+        pseudo = np.asarray(before["counts"]) + found.beta
+        np.add.at(counts, becomes, before["counts"])
+        np.add.at(phi, becomes, np.asarray(found.state.position) * pseudo.sum(axis=1)[:, None])
+        new = jnp.asarray(np.append(becomes, number), jnp.int32)  # the last for no topic
+        auxiliary = {"assigned": new[before["assigned"]], "counts": jnp.asarray(counts, jnp.int32)}
+        position = jnp.asarray(phi / phi.sum(axis=1, keepdims=True), like)
+        found.state = dataclasses.replace(found.state, position=position, auxiliary=auxiliary)
+        found.alpha = found.alpha[:number]  # all the same, before they are fitted
 
     def _draw(self, number: int, every: int) -> None:
         """Draws of phi, one in `every` passes."""
@@ -225,9 +246,9 @@ class Learning:
             except OSError as error:
                 raise StorageError(f"{self.file} can't be written: {error}") from error
 
-    def _start(self) -> Learned:
+    def _start(self, num_topics: int) -> Learned:
         """No token has a topic; phi is a draw of the prior."""
-        plan, shape = self.plan, (self.plan.num_topics, self.num_words)
+        plan, shape = self.plan, (num_topics, self.num_words)
         alpha = np.full(shape[0], FIRST_ALPHA if plan.alpha is None else plan.alpha)
         beta = FIRST_BETA if plan.beta is None else plan.beta
         first = TopicGibbs(self.tokens, jnp.asarray(alpha, jnp.float32), jnp.float32(beta))
@@ -235,9 +256,6 @@ class Learning:
         return Learned(first.init(self.key, phi), alpha, float(beta))
 
     def _load(self, file: Path, resume: bool) -> Learned:
-        start = self._start()
-        if not file.exists():
-            return start
         if not resume:
             raise CheckpointError(f"{file} has a fit already; resume=True goes on with it.")
         facts, arrays = checkpoint.read(file)
@@ -246,7 +264,7 @@ class Learning:
                 f"{file} has a fit of other documents, or of other settings of it. Choose another "
                 "folder, or remove it."
             )
-        drawn = sum("'draws'" in name for name in arrays)
+        start, drawn = self._start(len(facts["alpha"])), sum("'draws'" in name for name in arrays)
         like = jax.ShapeDtypeStruct(start.state.position.shape, start.state.position.dtype)
         tree, facts = checkpoint.load(file, {"state": start.state, "draws": [like] * drawn})
         alpha, trace = np.asarray(facts["alpha"]), [tuple(pair) for pair in facts["trace"]]
