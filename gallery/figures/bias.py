@@ -14,14 +14,14 @@ import ergodax as ex
 from experiments.formalml.linear_law import spread_of_batches
 from gallery.figures import tables
 from gallery.figures.autoregression import Errors, errors, variance
-from gallery.figures.sweep import side_by_side
+from gallery.figures.sweep import side_by_side, with_repeats, without_repeats
 
 NUM_DATA, PRIOR_VARIANCE = 64, 100.0
 BATCH_SIZES = (1, 4, 16, 64)
 LEAST, MOST = 0.003, 1.0  # steps, in units of the posterior's variance
 STEPS = np.geomspace(LEAST, MOST, 10)  # of the chains
 FINE = np.geomspace(LEAST, MOST, 81)  # of the exact curves
-CHAINS, LONGEST, SHORTEST = 64, 2000, 30
+CHAINS, REPEATS, LONGEST, SHORTEST = 16, 4, 2000, 30
 LENGTHS = np.unique(np.geomspace(SHORTEST, LONGEST, 31).astype(int))
 QUANTITIES = ("variance", "mean")
 
@@ -33,12 +33,14 @@ class Bias:
     Attributes:
         batch_size: n of the N = 64 examples.
         step: the one more, in units of the posterior's variance.
-        draws: in posterior standard deviations from the posterior mean, the one more step last.
+        draws: at each of `STEPS`, in posterior standard deviations from the posterior mean.
+        more: at the one more, of which there are `REPEATS` times as many chains.
     """
 
     batch_size: int
     step: float
     draws: Float[np.ndarray, "chains length steps"]
+    more: Float[np.ndarray, "more_chains length"]
 
     @property
     def noise(self) -> float:
@@ -59,7 +61,7 @@ class Bias:
 
     def measured_by_step(self, length: int, quantity: str) -> pd.DataFrame:
         """Root mean square errors of the chains' averages: columns step size, error."""
-        found = _root_mean_square(self._averages(length, quantity)[:, :-1])
+        found = _root_mean_square(averages(self.draws, length, quantity))
         return pd.DataFrame({"step size": STEPS, "error": found})
 
     def by_length(self, quantity: str) -> pd.DataFrame:
@@ -71,8 +73,8 @@ class Bias:
 
     def measured_by_length(self, quantity: str) -> pd.DataFrame:
         """Root mean square errors of the chains' averages at the one more step."""
-        averages = [self._averages(n, quantity)[:, -1] for n in LENGTHS.tolist()]
-        found = _root_mean_square(np.stack(averages, axis=1))
+        each = [averages(self.more, n, quantity) for n in LENGTHS.tolist()]
+        found = _root_mean_square(np.stack(each, axis=1))
         return pd.DataFrame({"steps": LENGTHS.astype(float), "error": found})
 
     def best_step(self, length: int, quantity: str) -> float:
@@ -81,17 +83,26 @@ class Bias:
 
     def measured_bias(self) -> tuple[float, float]:
         """Of the variance at the one more step, with its standard error over chains."""
-        found = self._averages(LONGEST, "variance")[:, -1]
-        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(CHAINS))
+        found = averages(self.more, LONGEST, "variance")
+        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(len(found)))
 
     def exact_bias(self) -> float:
         """Of the stationary variance at the one more step."""
         return float(variance(np.array([self.step]), self.noise)[0] - 1.0)
 
-    def _averages(self, length: int, quantity: str) -> Float[np.ndarray, "chains steps"]:
-        """Errors of each chain's average over its first steps."""
-        x = self.draws[:, :length].astype(np.float64)
-        return x.mean(axis=1) if quantity == "mean" else (x**2).mean(axis=1) - 1.0
+
+def averages(
+    draws: Float[np.ndarray, "chains length *steps"], length: int, quantity: str
+) -> Float[np.ndarray, "chains *steps"]:
+    """Errors of each chain's average over its first steps.
+
+    Args:
+        draws: in posterior standard deviations from the posterior mean.
+        length: how many steps.
+        quantity: of `QUANTITIES`.
+    """
+    x = draws[:, :length].astype(np.float64)
+    return x.mean(axis=1) if quantity == "mean" else (x**2).mean(axis=1) - 1.0
 
 
 def run(batch_size: int, step: float, seed: int) -> Bias:
@@ -106,13 +117,14 @@ def run(batch_size: int, step: float, seed: int) -> Bias:
     posterior, mean, sd = problem()
     key_start, key = jax.random.split(jax.random.key(seed))
     gradient = _estimator(posterior, batch_size)
-    kernels = [ex.sgld(gradient, float(h) * sd**2) for h in (*STEPS, step)]
+    kernels = [ex.sgld(gradient, h * sd**2) for h in with_repeats(STEPS, step, REPEATS)]
     starts = mean + sd * jax.random.normal(key_start, (CHAINS, len(kernels), 1))
     samples = ex.sample(
         side_by_side(kernels), positions=starts, num_steps=LONGEST, num_chains=CHAINS, key=key,
         progress=False,
     )  # fmt: skip
-    return Bias(batch_size, step, (samples.position[..., 0] - mean) / sd)
+    draws = (samples.position[..., 0] - mean) / sd
+    return Bias(batch_size, step, *without_repeats(draws, REPEATS))
 
 
 @functools.cache

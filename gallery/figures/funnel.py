@@ -14,10 +14,10 @@ import ergodax as ex
 from experiments.formalml.funnel import Enduring, inverse_metric
 from gallery.figures import tables
 
-CHAINS, NECK = 64, -2.0
+CHAINS, NECK = 40, -2.0
 STEPS, THIN = 8000, 8  # of the Langevin samplers
 TRAJECTORIES, LEAPFROGS = 400, 5  # of the Hamiltonian one
-SHOWN = 1200  # draws in a picture
+SHOWN = 800  # draws in a picture
 REACH = 3.5  # of the picture, in standard deviations of v
 BINS = 60
 SGLD, SGRLD, RMHMC = "SGLD", "SGRLD", "RMHMC"

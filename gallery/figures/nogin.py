@@ -12,12 +12,12 @@ from scipy import stats
 import ergodax as ex
 from gallery.figures import autoregression, tables
 from gallery.figures.momentum_law import Law
-from gallery.figures.sweep import side_by_side
+from gallery.figures.sweep import side_by_side, with_repeats, without_repeats
 
 LEAST, MOST = 0.05, 1.0  # step size
 SIZES = np.geomspace(LEAST, MOST, 9)  # of the chains in the picture
-FINE = np.geomspace(LEAST, MOST, 61)  # of the exact curves
-CHAINS, STEPS, BURN_IN, FRICTION, BINS = 256, 300, 200, 1.0, 48
+FINE = np.geomspace(LEAST, MOST, 41)  # of the exact curves
+CHAINS, REPEATS, STEPS, BURN_IN, FRICTION, BINS = 32, 4, 250, 150, 1.0, 48
 SGLD, SGHMC, NOGIN = "SGLD", "SGHMC", "NOGIN"
 TARGET = ex.targets.gaussian(jnp.zeros(1), 1.0)
 
@@ -29,12 +29,14 @@ class Noise:
     Attributes:
         noise: V, the variance of the gradient's noise.
         step_size: the one more.
-        draws: of each sampler, shape (chains, steps, sizes), the one more last.
+        draws: of each sampler at each of `SIZES`.
+        more: of each sampler at the one more, of which there are `REPEATS` times as many chains.
     """
 
     noise: float
     step_size: float
     draws: dict[str, Float[np.ndarray, "chains steps sizes"]]
+    more: dict[str, Float[np.ndarray, "more_chains steps"]]
 
     def exact(self, sampler: str, sizes: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """The variance of the stationary law; that of the target is 1."""
@@ -54,19 +56,17 @@ class Noise:
     def measured_variances(self) -> pd.DataFrame:
         """The same of the chains."""
         each = {
-            name: np.mean(x[..., :-1] ** 2, axis=(0, 1), dtype=np.float64)
-            for name, x in self.draws.items()
+            name: np.mean(x**2, axis=(0, 1), dtype=np.float64) for name, x in self.draws.items()
         }
         return tables.curves("step size", SIZES, "variance", each, by="sampler")
 
     def densities(self) -> pd.DataFrame:
         """Histograms at the one more step size beside N(0, 1): columns x, density, sampler."""
-        draws = {name: x[..., -1] for name, x in self.draws.items()}
-        return tables.laws("x", 6.0, BINS, stats.norm.pdf, draws, by="sampler")
+        return tables.laws("x", 6.0, BINS, stats.norm.pdf, self.more, by="sampler")
 
     def variance(self, sampler: str) -> tuple[float, float]:
         """Of all draws at the one more step size, and of the exact law there."""
-        found = np.mean(self.draws[sampler][..., -1] ** 2, dtype=np.float64)
+        found = np.mean(self.more[sampler] ** 2, dtype=np.float64)
         return float(found), float(self.exact(sampler, np.array([self.step_size]))[0])
 
 
@@ -79,7 +79,7 @@ def run(noise: float, step_size: float, seed: int) -> Noise:
         seed: of everything random.
     """
     gradient = ex.NoisyGradient(TARGET, noise)
-    sizes = [*SIZES.tolist(), step_size]
+    sizes = with_repeats(SIZES, step_size, REPEATS)
     key_start, key = jax.random.split(jax.random.key(seed))
     starts = jax.random.normal(key_start, (CHAINS, len(sizes), 1))
     samplers = {
@@ -87,11 +87,11 @@ def run(noise: float, step_size: float, seed: int) -> Noise:
         SGHMC: lambda h: ex.sghmc(gradient, h, FRICTION),
         NOGIN: lambda h: ex.nogin(gradient, h, FRICTION),
     }
-    draws = {}
+    draws, more = {}, {}
     for name, sampler in samplers.items():
         samples = ex.sample(
             side_by_side([sampler(h) for h in sizes]), positions=starts, num_steps=STEPS,
             burn_in=BURN_IN, num_chains=CHAINS, key=key, progress=False,
         )  # fmt: skip
-        draws[name] = np.asarray(samples.position[..., 0])
-    return Noise(noise, step_size, draws)
+        draws[name], more[name] = without_repeats(samples.position[..., 0], REPEATS)
+    return Noise(noise, step_size, draws, more)

@@ -14,7 +14,7 @@ import ergodax as ex
 from gallery.figures import tables
 from gallery.figures.chains import Chains, draw
 
-CHAINS, STEPS, BURN_IN, SHOWN = 64, 1500, 200, 700
+CHAINS, STEPS, BURN_IN, SHOWN = 32, 1500, 200, 500
 TARGET = ex.targets.banana()
 X, Y = (-3.2, 3.2), (-2.4, 1.6)  # what is shown of the plane
 RIEMANNIAN = "Riemannian"

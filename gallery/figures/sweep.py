@@ -6,7 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray, PyTree
 
 import ergodax as ex
 
@@ -67,3 +68,29 @@ def side_by_side(kernels: Sequence[ex.Kernel]) -> Sweep:
     own = [None if same else jnp.stack(c) for same, c in zip(alike, columns, strict=True)]
     common = [c[0] if same else None for same, c in zip(alike, columns, strict=True)]
     return Sweep(structure.unflatten(own), structure.unflatten(common), len(kernels))
+
+
+def with_repeats(
+    settings: Float[np.ndarray, " settings"], more: float, repeats: int
+) -> list[float]:
+    """All settings and, so many times, the one that a page looks at more closely.
+
+    Args:
+        settings: of the sweep.
+        more: one more.
+        repeats: how often it is run.
+    """
+    return [*settings.tolist(), *[more] * repeats]
+
+
+def without_repeats(
+    draws: Float[np.ndarray, "chains steps kernels"], repeats: int
+) -> tuple[Float[np.ndarray, "chains steps settings"], Float[np.ndarray, "more_chains steps"]]:
+    """The draws of the settings, and those of the one more, whose repeats are chains.
+
+    Args:
+        draws: of a sweep of `with_repeats`.
+        repeats: as there.
+    """
+    last = np.moveaxis(draws[..., -repeats:], -1, 0)
+    return draws[..., :-repeats], last.reshape(-1, draws.shape[1])

@@ -94,7 +94,7 @@ def _picture(batch, bias, charts, length, mo, quantity, result):
                 f"Bias of the variance at step size {result.step:g}: {found:.3f} ± {error:.3f} "
                 f"measured, {result.exact_bias():.3f} exact. Best step size for {steps} steps, "
                 f"which are {steps * batch.value:,} gradients: "
-                f"{result.best_step(steps, what):.3g}. Dots are 64 chains, curves exact."
+                f"{result.best_step(steps, what):.3g}. Dots are chains, curves exact."
             ),
         ]
     )

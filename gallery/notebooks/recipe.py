@@ -29,7 +29,7 @@ $$dz = \bigl[-(D + Q)\,\nabla H + \Gamma\bigr]\,dt + \sqrt{2 D}\,dW,
 
 leaves $e^{-H}$ as it is, and under mild conditions every diffusion that does is of this form (Ma,
 Chen and Fox, 2015). $D$ is friction and noise, in balance; $Q$ turns without noise. Three choices,
-on a density curved like a banana, each taking 1,500 steps with 64 chains:
+on a density curved like a banana, each taking 1,500 steps with 32 chains:
 
 | | $H$ | $D$ | $Q$ |
 |:--|:--|:--|:--|
@@ -124,7 +124,7 @@ rotation = ex.Dense(jnp.array([[0.0, 0.5], [-0.5, 0.0]]))
 recipe = ex.Recipe(diffusion=inverse_metric, curl=lambda z: {("position", "position"): rotation})
 print(ex.verify.recipe(recipe, target))                     # PROVED at these points
 kernel = ex.euler_maruyama(recipe, ex.FullGradient(target), step_size=0.02)
-samples = ex.sample(kernel, jnp.array([0.0, -1.2]), 1500, num_chains=64, key=jax.random.key(0))
+samples = ex.sample(kernel, jnp.array([0.0, -1.2]), 1500, num_chains=32, key=jax.random.key(0))
 print(samples.position.mean(axis=(0, 1)), target.mean)
 ```
 """)

@@ -58,18 +58,19 @@ def test_kernels_side_by_side_are_the_kernels(key, programs):
         sweep.side_by_side([kernels[0], ex.sghmc(ex.FullGradient(target), 0.1)])
 
 
-def test_friction_has_the_exact_errors_and_one_program_a_sampler(programs):
+def test_friction_has_the_exact_errors_and_one_program_a_sampler(programs, monkeypatch):
+    monkeypatch.setattr(friction, "CHAINS", 64)  # more than the page has, to tell small errors
     found = friction.run(0.1, 10.0, 1.0, seed=1)
     first = len(programs)
     other = friction.run(0.05, 20.0, 3.0, seed=2)
     assert len(programs) == first, "other numbers were compiled anew"
     for result in (found, other):
         for name, draws in result.draws.items():
-            errors = np.mean(draws[..., :-1].astype(float) ** 2, axis=1) - 1.0
+            errors = np.mean(draws.astype(float) ** 2, axis=1) - 1.0
             expected = result.law(name, friction.FRICTIONS).error_of_variance(friction.STEPS)
             assert not unlikely(errors, expected).any()
     # A control: the errors of the one are not those of the other.
-    errors = np.mean(found.draws[friction.NAIVE][..., :-1].astype(float) ** 2, axis=1) - 1.0
+    errors = np.mean(found.draws[friction.NAIVE].astype(float) ** 2, axis=1) - 1.0
     wrong = found.law(friction.COMPENSATED, friction.FRICTIONS).error_of_variance(friction.STEPS)
     assert unlikely(errors, wrong).any()
     assert found.least_friction == 0.5
@@ -97,7 +98,8 @@ def test_friction_has_tables_of_what_it_found():
 
 
 @pytest.mark.parametrize("batch_size", [4, bias.NUM_DATA])
-def test_bias_has_the_exact_errors_and_one_program_a_batch_size(programs, batch_size):
+def test_bias_has_the_exact_errors_and_one_program_a_batch_size(programs, batch_size, monkeypatch):
+    monkeypatch.setattr(bias, "CHAINS", 64)  # more than the page has, to tell small errors
     found = bias.run(batch_size, 0.2, seed=1)
     first = len(programs)
     other = bias.run(batch_size, 0.05, seed=2)
@@ -107,7 +109,7 @@ def test_bias_has_the_exact_errors_and_one_program_a_batch_size(programs, batch_
         assert abs(value - result.exact_bias()) < (MOST + 0.5) * error
         for quantity in bias.QUANTITIES:
             expected = result.exact(bias.STEPS, bias.LONGEST, quantity).total
-            errors = result._averages(bias.LONGEST, quantity)[:, :-1]
+            errors = bias.averages(result.draws, bias.LONGEST, quantity)
             assert not unlikely(errors, expected).any()
     value, error = found.measured_bias()
     assert abs(value - other.exact_bias()) > MOST * error, "the control is not seen"

@@ -56,7 +56,7 @@ def test_the_members_have_the_law_of_a_linear_model(aim, key, monkeypatch):
     posterior = network.posterior(module, (x, y), network.likelihoods.Gaussian(0.5))
     starts = jax.tree.map(lambda w: jnp.stack([w] * 4), posterior.start)
     found = sample_members(
-        posterior, starts, key=key, num_steps=8000, num_draws=1000, batch_size=200,
+        posterior, starts, key=key, num_steps=10_000, num_draws=1000, batch_size=200,
         deadline=Deadline.never(),
     )  # fmt: skip
     design = np.column_stack([x, np.ones(200)])
