@@ -46,6 +46,7 @@ FILES = {
     "reuters": "reuters395_bow.npz",
     "text": "wiki_articles.txt.gz",
 }
+FIRST = 1_000  # documents of a stream that are fitted, and of each later part
 COHERENCE = 10_000  # documents in which pairs of words are counted
 
 
@@ -87,6 +88,14 @@ def ours(bags: csr_array, topics: int, seed: int, **settings: Any) -> Found:
         warnings.simplefilter("ignore")
         model = LatentDirichletAllocation(topics, random_state=seed, **settings).fit(bags)
     return Found(model.predictive_draws(), model.doc_topic_prior_, f"{model.n_iter_} passes")
+
+
+def streamed(bags: csr_array, topics: int, seed: int) -> Found:
+    """The first documents by `fit`, each other one seen once by `partial_fit`."""
+    model = LatentDirichletAllocation(topics, random_state=seed)
+    for start in range(0, shape_of(bags)[0], FIRST):
+        model.partial_fit(bags[start : start + FIRST])
+    return Found(model.predictive_draws(), model.doc_topic_prior_, f"{FIRST} by fit, then once")
 
 
 def scikit_learn(bags: csr_array, topics: int, seed: int, **settings: Any) -> Found:
@@ -133,6 +142,7 @@ def tomotopy(bags: csr_array, topics: int, seed: int, passes: int = 200, **setti
 
 METHODS: dict[str, Callable[..., Found]] = {
     "ergodax": ours,
+    "ergodax, a stream": streamed,
     "scikit-learn": scikit_learn,
     "gensim": gensim,
     "tomotopy": tomotopy,

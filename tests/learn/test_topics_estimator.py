@@ -107,10 +107,10 @@ def test_perplexity_is_nearly_that_of_the_true_topics(fitted):
     new = np.stack([rng.multinomial(50, row @ phi) for row in theta])
     truth = clone(model).set_params(max_iter=8)
     truth.__dict__.update(vars(model))
-    truth.draws_, truth.doc_topic_prior_ = phi[None].astype(np.float32), np.full(TOPICS, 0.3)
+    truth._draws, truth.doc_topic_prior_ = phi[None].astype(np.float32), np.full(TOPICS, 0.3)
     assert model.perplexity(new) < 1.03 * truth.perplexity(new)
     assert model.score(new) == pytest.approx(-np.log(model.perplexity(new)))
-    truth.draws_ = np.full((1, TOPICS, WORDS), 1 / WORDS, np.float32)
+    truth._draws = np.full((1, TOPICS, WORDS), 1 / WORDS, np.float32)
     assert truth.perplexity(new) == pytest.approx(WORDS, rel=1e-4)
 
 
@@ -188,6 +188,9 @@ def test_a_stream_finds_the_topics_too():
     order = matched(model, phi)
     assert np.abs(model.draws_.mean(0)[order] - phi).max() < 0.03
     assert model.components_.sum() > 0.7 * counts.sum()
+    mean = model.components_ / model.components_.sum(axis=1, keepdims=True)
+    error = (model.draws_.mean(axis=0) - mean) / np.maximum(model.topic_sd_, 1e-4)
+    assert np.abs(error).max() < 5 / np.sqrt(len(model.draws_)) < 10 * np.abs(error).max()
 
 
 def test_weights_of_a_stream_are_those_that_its_docstring_says():

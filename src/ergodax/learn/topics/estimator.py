@@ -159,11 +159,23 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             )  # fmt: skip
         self._stream.learn(bags)
         self._unseen &= np.asarray(bags.sum(axis=0)).ravel() == 0
-        self.draws_ = self._stream.draws(len(self.draws_))
-        self._describe(self._stream.counts.sum(axis=1))
+        self._draws, self.components_ = None, self._stream.counts + self.topic_word_prior_
         seen = self._stream.documents - self._documents
         self.verdict_ = f"The first documents: {self._first} Since then {seen:,} were seen once."
         return self
+
+    @property
+    def draws_(self) -> Float[np.ndarray, "draws K W"]:
+        """Draws of phi; of a stream they are made when they are asked for."""
+        if self._draws is None:
+            assert self._stream is not None  # which alone leaves them to be made
+            self._draws = self._stream.draws(self._num_draws)
+        return self._draws
+
+    @property
+    def topic_sd_(self) -> Float[np.ndarray, "K W"]:
+        """Posterior sd of phi."""
+        return self.draws_.std(axis=0)
 
     def transform(self, X: Any) -> Float[np.ndarray, "documents K"]:
         """The expected weights of the topics in each document, averaged over the draws.
@@ -284,10 +296,15 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return csr_array((bags.data.astype(np.int64), bags.indices, bags.indptr), bags.shape)
 
     def _take(self, found: Learned) -> None:
-        self.draws_, self.n_iter_ = np.stack(found.draws), found.passes
+        self._draws, self.n_iter_ = np.stack(found.draws), found.passes
+        self._num_draws = len(found.draws)
         self.trace_ = list(found.trace)
         self.doc_topic_prior_, self.topic_word_prior_ = found.alpha, found.beta
-        self._describe(np.asarray(found.state.auxiliary["counts"], float).sum(axis=1))
+        mean = self._draws.mean(axis=0, dtype=float)
+        totals = np.asarray(found.state.auxiliary["counts"], float).sum(axis=1)
+        pseudo = totals + self.topic_word_prior_ * mean.shape[1]
+        self.components_ = mean / mean.sum(axis=1, keepdims=True) * pseudo[:, None]
+        self._n_features_out = mean.shape[0]
         self.converged_ = found.settled
         self.verdict_ = self._first = self._verdict(found)
 
@@ -303,13 +320,6 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             "allows. Raise max_iter, or max_seconds where it is set, for better topics, or tol if "
             "these are good enough."
         )
-
-    def _describe(self, totals: Float[np.ndarray, " K"]) -> None:
-        mean = self.draws_.mean(axis=0, dtype=float)
-        pseudo = totals + self.topic_word_prior_ * mean.shape[1]
-        self.components_ = mean / mean.sum(axis=1, keepdims=True) * pseudo[:, None]
-        self.topic_sd_ = self.draws_.std(axis=0)
-        self._n_features_out = mean.shape[0]
 
     def _key(self, number: int) -> Any:
         return jax.random.fold_in(jax.random.key(self._seed), 2**30 + number)
