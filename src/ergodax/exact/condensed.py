@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax import tree
 from ergodax.checks import whole_number
-from ergodax.data.arrays import take
+from ergodax.data.arrays import take_at_once
 from ergodax.exact.proposal import (
     centre_of,
     check_posterior,
@@ -51,7 +51,7 @@ class Rows(AbstractTarget):
     def taken(self, which: Int[np.ndarray, " fewer"]) -> "Rows":
         """Some of them, by their places."""
         places = jnp.asarray(which, jnp.int32)
-        return Rows(self.posterior, _take(self.rows, places), self.at_centre[places])
+        return Rows(self.posterior, take_at_once(self.rows, places), self.at_centre[places])
 
 
 class Condensed(AbstractTarget):
@@ -278,6 +278,3 @@ def remainders_of_rows(
 @eqx.filter_jit
 def _log_likelihoods(posterior: Posterior, position: PyTree) -> Float[Array, " n"]:
     return posterior.log_likelihoods(position, posterior.data)
-
-
-_take = jax.jit(take)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ergodax.data.arrays import take
+from ergodax.data.arrays import take_at_once
 from ergodax.data.distinct import distinct_rows
 from ergodax.target.posterior import Posterior
 
@@ -52,7 +52,7 @@ def counted(posterior: Posterior) -> Posterior | None:
     """
     count = posterior.num_data
     look = np.random.default_rng(0).choice(count, min(count, LOOK), replace=False)
-    some = take(posterior.data, jnp.asarray(look, jnp.int32))
+    some = take_at_once(posterior.data, look.astype(np.int32))
     if len(distinct_rows(some)[0]) == len(look):
         return None
     first, which = distinct_rows(posterior.data)
@@ -65,7 +65,7 @@ def counted(posterior: Posterior) -> Posterior | None:
     return Posterior(
         posterior.log_prior,
         _Counted(posterior.log_likelihood),
-        (take(posterior.data, jnp.asarray(kept)), weights),
+        (take_at_once(posterior.data, kept), weights),
         batched=posterior.batched,
         constraints=posterior.constraints,
     )

@@ -1,5 +1,6 @@
 """Why draws may be wrong though they look right: edges, rows that batches miss, no integral."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ def whole_temperature(posterior: Posterior, draws: PyTree, *, key: PRNGKeyArray)
     """
     leaves, structure = jax.tree.flatten(tree.freeze(draws))
     chains, count = leaves[0].shape[:2]
-    d = sum(leaf[0, 0].size for leaf in leaves)
+    d = sum(math.prod(leaf.shape[2:]) for leaf in leaves)
     rng, total = generator(key), 0.0
     some = min(chains * count, max(FEWEST, TOTAL // d))
     leaves = [np.asarray(leaf) for leaf in leaves]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from ergodax.data.arrays import take
+from ergodax.data.arrays import take_at_once
 from ergodax.kernel import check_key
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
@@ -45,10 +45,7 @@ def some_rows(target: AbstractTarget, key: PRNGKeyArray, max_rows: int) -> PyTre
     if target.num_data <= max_rows:
         return target.data
     rows = generator(key).choice(target.num_data, max_rows, replace=False, shuffle=False)
-    return _take(target.data, rows.astype(np.int32))
-
-
-_take = jax.jit(take)
+    return take_at_once(target.data, rows.astype(np.int32))
 
 
 def _sequence(key: PRNGKeyArray, use: int) -> np.random.SeedSequence:

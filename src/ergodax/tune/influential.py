@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ergodax.data.arrays import take
+from ergodax.data.arrays import take_at_once
 from ergodax.exact.condensed import remainders_of_rows
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
@@ -73,7 +73,7 @@ def set_apart(posterior: Posterior, rows: Int[np.ndarray, " few"]) -> Posterior:
     """
     flags = np.zeros(posterior.num_data, bool)
     flags[rows] = True
-    few = _take(posterior.data, on_device(rows, np.int32))
+    few = take_at_once(posterior.data, on_device(rows, np.int32))
     prior = Summed(posterior.log_prior, eqx.tree_at(lambda p: p.data, posterior, few))
     parts = prior, Unsummed(posterior.log_likelihood), (jax.device_put(flags), posterior.data)
     return eqx.tree_at(lambda p: (p.log_prior, p.log_likelihood, p.data), posterior, parts)
@@ -140,6 +140,3 @@ def _mean_squares(left: Float[Array, "n points"], order: int) -> Float[np.ndarra
     moment, power = (15.0, 2.0 / 3.0) if order == 2 else (3.0, 1.0)
     means = np.mean(np.abs(np.asarray(left)) ** power, axis=1, dtype=np.float64)
     return np.asarray(moment * means ** (2.0 / power))
-
-
-_take = jax.jit(take)

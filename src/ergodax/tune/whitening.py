@@ -166,7 +166,7 @@ class Coordinates(eqx.Module):
         """Likewise of positions with two leading axes."""
         frozen = tree.freeze(positions)
         chains, draws = jax.tree.leaves(frozen)[0].shape[:2]
-        rows = jax.tree.map(lambda x: np.reshape(x, (chains * draws, *x.shape[2:])), frozen)
+        rows = jax.tree.map(lambda x: np.asarray(x).reshape(chains * draws, *x.shape[2:]), frozen)
         return self.of_rows(rows).reshape(chains, draws, self.dimension)
 
     def moved(self, mean: Numbers, factor: Numbers) -> "Coordinates":
