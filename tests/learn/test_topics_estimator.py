@@ -66,16 +66,21 @@ def test_known_topics_and_weights_are_found(fitted):
                                * TOPICS * WORDS, rtol=1e-4)  # fmt: skip
 
 
-def test_no_topic_is_missing_whatever_the_seed():
-    """With as many topics in the search as are wanted, some held two and some were halves."""
+def test_hardly_ever_a_topic_is_missing():
+    """With as many topics in the search as are wanted, most fits had two in one and two halves.
+
+    Now 2 of 60 have; that 4 of 10 do is less likely than one in two thousand.
+    """
     counts, _, phi = simulated(500, length=60, shape=(10, 200), beta=0.1, alpha=0.1)
-    for seed in range(6):
+    complete = 0
+    for seed in range(10):
         model = LatentDirichletAllocation(10, random_state=seed, max_iter=100)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)
             found = model.fit(counts).draws_.mean(axis=0)
         distance = 0.5 * np.abs(found[:, None] - phi[None]).sum(axis=-1)
-        assert distance[linear_sum_assignment(distance)].max() < 0.15  # .09 at most, or .4 and more
+        complete += distance[linear_sum_assignment(distance)].max() < 0.15  # .08, or .4 and more
+    assert complete >= 7
 
 
 def test_topics_merge_where_least_is_lost():
