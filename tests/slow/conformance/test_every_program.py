@@ -11,7 +11,6 @@ from conformance.registry import KERNELS, H
 from conformance.run import numbers, two_steps
 from ergodax.driver.progress import Clock
 
-
 BY_LEAF = "shampoo_sgld"  # its metric is of each leaf as a matrix, so that trees have other draws
 
 
