@@ -16,10 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import ergodax as ex
-from ergodax import network
+from ergodax import network, tree
 from ergodax.learn import MLPClassifier, MLPRegressor, members
 from ergodax.learn.members import sample_members
 from ergodax.learn.modules import Perceptron
+from ergodax.learn.networks import PRIOR, measured_prior
 from ergodax.tune.budget import Deadline
 
 RNG = np.random.default_rng(2)
@@ -129,6 +130,36 @@ def test_a_perceptron_is_its_layers_one_after_another(key):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("size", "expected"), [(1.5, 3.0), (0.1, 1.0)])
+def test_the_prior_is_twice_as_wide_as_the_optimised_weights(size, expected, key):
+    """And not narrower than what keeps the variance from layer to layer."""
+    x, y = np.ones((5, 3), np.float32), np.ones(5, np.float32)
+    module = Perceptron((3, 16, 1), "tanh", key)
+    posterior = network.posterior(
+        module, (x, y), network.likelihoods.Gaussian(0.5), PRIOR, batched=True
+    )
+    signs = tree.rademacher_like(key, tree.freeze(posterior.start))
+    scaled = jax.tree.map(lambda w: size * w / (w.shape[-1] ** 0.5 if w.ndim == 2 else 1.0), signs)
+    members = jax.tree.map(lambda w: jnp.stack([w, -w]), scaled)
+    assert float(measured_prior(posterior, members).scale) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_few_rows_do_not_leave_the_noise_anything():
+    """With a prior of sd 4, which large tables want, predicted sds were many times the target's."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(300, 10)) ** 3  # test rows lie far from each other
+    y = x[:, 0] - np.abs(x[:, 1]) + 0.3 * rng.normal(size=300)
+    settings = {"random_state": 0, "num_members": 2, "num_steps": 6_000}
+    model = MLPRegressor(**settings).fit(x[:150], y[:150])
+    wide = MLPRegressor(**settings, prior=PRIOR).fit(x[:150], y[:150])
+    density, before = (m.log_density(x[150:], y[150:]).mean() for m in (model, wide))
+    assert float(model.prior_.scale) < 3.0 and density > before + 0.2
+    later = model.prior_
+    model.partial_fit(x[150:], y[150:])
+    assert model.prior_ is later
+
+
 def test_answers_are_in_the_users_units(regressor):
     mean, sd, bounds = regressor.predict(X, return_std=True, interval=0.8)
     assert mean.shape == sd.shape == (80,) and bounds.shape == (80, 2)
