@@ -68,7 +68,8 @@ class _Network(BaseEstimator):
         module: in place of the layers, any that `network.posterior` takes, whose matrices are drawn
             anew for each member but the first, with their own sds; or a function of a key that
             makes one.
-        prior: one of network.priors; by default normal, of twice the spread of optimised weights.
+        prior: one of network.priors; by default normal, twice as wide as the optimised weights are,
+            both in units of 1 / sqrt(inputs), and with an sd of at least 1 in them.
         num_members: networks, each sampled from an optimum of its own.
         max_epochs: of the optimiser, which stops when no member gets better.
         validation_fraction: of the rows, which decide when; the draws are of all rows.
@@ -78,6 +79,11 @@ class _Network(BaseEstimator):
         max_seconds: when to end, with fewer steps if need be.
         random_state: of everything random, as in scikit-learn.
         verbose: show progress bars, where standard error is a terminal.
+
+    Attributes:
+        prior_: of the weights, see `prior`.
+        measured_: a `Measured`.
+        verdict_: the same in words.
     """
 
     def __init__(
