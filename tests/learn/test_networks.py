@@ -20,7 +20,7 @@ from ergodax import network, tree
 from ergodax.learn import MLPClassifier, MLPRegressor, members
 from ergodax.learn.members import sample_members
 from ergodax.learn.modules import Perceptron
-from ergodax.learn.networks import PRIOR, measured_prior
+from ergodax.learn.weight_prior import PRIOR, measured_prior
 from ergodax.tune.budget import Deadline
 
 RNG = np.random.default_rng(2)

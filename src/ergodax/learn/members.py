@@ -87,6 +87,23 @@ class Members:
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.positions)
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What is known about a fit.
+
+    Attributes:
+        energy_error: variance of the energy that a step adds, for a dimension; about 2 is aimed
+            at, and much more says that draws are biased.
+        r_hat: of the predicted means or probabilities among members, the median over rows.
+        held_out: mean log density of the optimised members, on the rows that decided when to
+            stop. The draws are of all rows: what they are worth, `log_density` says of new ones.
+    """
+
+    energy_error: float
+    r_hat: float
+    held_out: float
+
+
 def sample_members(
     posterior: NetworkPosterior,
     starts: PyTree,

@@ -1,6 +1,5 @@
 """Networks that fit, predict and say how sure they are, as in scikit-learn."""
 
-import dataclasses
 import math
 import types
 from typing import Any
@@ -29,34 +28,16 @@ from ergodax.learn.design import (
     is_text,
 )
 from ergodax.learn.estimators import central_interval
-from ergodax.learn.members import Members, sample_members
+from ergodax.learn.members import Measured, Members, sample_members
 from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw
+from ergodax.learn.weight_prior import PRIOR, measured_prior
 from ergodax.network.likelihoods import Likelihood
 from ergodax.stats.estimators import scale_reduction
 from ergodax.tune.budget import Deadline
 
-PRIOR = network.priors.Normal(4.0)  # of the optimiser: sd 1 for the weights of a unit of 16 inputs
-LEAST, WIDER = 1.0, 2.0  # sd of the prior of the sampling, and over the optimised weights'
 STEPS_OF_EPOCH, BATCHES = 32, (16, 128)  # of the optimiser; its least and largest batch
 CHECKED = 256  # rows on which the verdict is measured
 LEAST_ROWS = 64  # that are predicted at once, so that few programs are compiled
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """What is known about a fit.
-
-    Attributes:
-        energy_error: variance of the energy that a step adds, for a dimension; about 2 is aimed
-            at, and much more says that draws are biased.
-        r_hat: of the predicted means or probabilities among members, the median over rows.
-        held_out: mean log density of the optimised members, on the rows that decided when to
-            stop. The draws are of all rows: what they are worth, `log_density` says of new ones.
-    """
-
-    energy_error: float
-    r_hat: float
-    held_out: float
 
 
 class _Network(BaseEstimator):
@@ -332,25 +313,6 @@ class _Network(BaseEstimator):
 
     def _log_unit(self) -> float:
         return 0.0
-
-
-def measured_prior(posterior: network.NetworkPosterior, positions: PyTree) -> network.priors.Normal:
-    """A normal prior whose sd is twice the root mean square of optimised weights.
-
-    A prior that is much wider than the weights which a table needs leaves a network of few rows
-    free to be anything between them: with sd 4 for every table, predicted sds were up to 50 times
-    the target's on 455 rows. One as wide as the optimum would be too narrow, since an optimum is
-    nearer to 0 than draws are. Twice was about right for five tables of 277 to 13,903 rows. No
-    prior is narrower than one that keeps the variance from layer to layer.
-
-    Args:
-        posterior: with the normal prior `PRIOR`, whose log density tells the squares of weights.
-        positions: optimised, leading axis members.
-    """
-    zero = tree.zeros_like(jax.tree.map(lambda w: w[0], positions))
-    fall = posterior.prior(zero) - jax.vmap(posterior.prior)(positions).mean()
-    root_mean_square = float(PRIOR.scale) * math.sqrt(max(0.0, 2.0 * float(fall) / tree.size(zero)))
-    return network.priors.Normal(max(LEAST, WIDER * root_mean_square))
 
 
 class MLPRegressor(RegressorMixin, _Network):
