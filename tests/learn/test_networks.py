@@ -18,9 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import ergodax as ex
 from ergodax import network, tree
 from ergodax.learn import MLPClassifier, MLPRegressor, members
-from ergodax.learn.members import sample_members
+from ergodax.learn.members import PRIOR, measured_prior, sample_members
 from ergodax.learn.modules import Perceptron
-from ergodax.learn.weight_prior import PRIOR, measured_prior
 from ergodax.tune.budget import Deadline
 
 RNG = np.random.default_rng(2)
@@ -195,6 +194,7 @@ def test_other_units_and_names_give_the_same_answer(regressor):
 
 @pytest.mark.slow
 def test_classes_keep_their_names(classifier):
+    assert classifier.prior_ is PRIOR
     assert classifier.classes_.tolist() == ["high", "low"]
     probabilities = classifier.predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-6)

@@ -115,7 +115,7 @@ def take(data: PyTree, indices: Int[Array, "*n"]) -> PyTree:
     return jax.tree.map(lambda x: x.at[indices].get(mode="promise_in_bounds"), data)
 
 
-take_at_once = jax.jit(take)  # one program, where each of its operations would be one
+take_at_once = jax.jit(take)  # outside of programs, where each of its operations would be one
 
 
 def needs_memory(what: str, instead: str = "ex.Minibatch or ex.ControlVariate") -> str:

@@ -308,6 +308,8 @@ class Programs(NamedTuple):
 
 
 def _programs(more: dict[str, Any]) -> Programs:
+    # "warn", though nothing warns: with "all" Equinox holds the filters of warnings, which are of
+    # the process, while XLA compiles, and a thread that does so loses the warnings of another.
     return Programs(
         compiled_at(_advance, OPTIMISATION, more),
         compiled_at(_draw, OPTIMISATION, more, donate="warn-except-first"),

@@ -28,9 +28,8 @@ from ergodax.learn.design import (
     is_text,
 )
 from ergodax.learn.estimators import central_interval
-from ergodax.learn.members import Measured, Members, sample_members
+from ergodax.learn.members import PRIOR, Measured, Members, measured_prior, sample_members
 from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw
-from ergodax.learn.weight_prior import PRIOR, measured_prior
 from ergodax.network.likelihoods import Likelihood
 from ergodax.stats.estimators import scale_reduction
 from ergodax.tune.budget import Deadline
@@ -49,8 +48,8 @@ class _Network(BaseEstimator):
         module: in place of the layers, any that `network.posterior` takes, whose matrices are drawn
             anew for each member but the first, with their own sds; or a function of a key that
             makes one.
-        prior: one of network.priors; by default normal, twice as wide as the optimised weights are,
-            both in units of 1 / sqrt(inputs), and with an sd of at least 1 in them.
+        prior: one of network.priors; by default normal, with an sd of 4 / sqrt(inputs) for classes;
+            for a regression twice as wide as the optimised weights, and at least 1 / sqrt(inputs).
         num_members: networks, each sampled from an optimum of its own.
         max_epochs: of the optimiser, which stops when no member gets better.
         validation_fraction: of the rows, which decide when; the draws are of all rows.
@@ -210,7 +209,7 @@ class _Network(BaseEstimator):
                 progress=self.verbose,
             )  # fmt: skip
             if self.prior is None:
-                self.prior_ = measured_prior(posterior, self.ensemble_.positions)
+                self.prior_ = self._default_prior(posterior)
                 posterior = self._posterior(modules[0], x, y)
         self.members_ = sample_members(
             posterior,
@@ -295,6 +294,9 @@ class _Network(BaseEstimator):
         return network.coverage(np.clip(found.below, 0.0, 1.0))
 
     # What a regressor and a classifier differ in:
+
+    def _default_prior(self, posterior: network.NetworkPosterior) -> network.priors.Prior:
+        return PRIOR
 
     def _outputs(self) -> int:
         raise NotImplementedError
@@ -386,6 +388,9 @@ class MLPRegressor(RegressorMixin, _Network):
         widths = np.sqrt(np.asarray(outlooks.noise, np.float64)[:, : len(x)])
         law = types.SimpleNamespace(cdf=lambda y: ndtr((y - centres) / widths), dist=None)
         return central_interval(law, level, mean, sd)
+
+    def _default_prior(self, posterior: network.NetworkPosterior) -> network.priors.Prior:
+        return measured_prior(posterior, self.ensemble_.positions)
 
     def _outputs(self) -> int:
         return 2
