@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Bias, variance and the step size")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import bias
 
-    return bias, charts, controls, mo, pages
+    return bias, charts, controls, mo, pages, results
 
 
 @app.cell
@@ -54,8 +54,8 @@ def _controls(bias, controls, mo):
 
 
 @app.cell
-def _compute(again, batch, bias, step):
-    result = bias.run(batch.value, step.value, again.value)
+def _compute(again, batch, bias, results, step):
+    result = results.once(bias.run, batch.value, step.value, again.value)
     return (result,)
 
 

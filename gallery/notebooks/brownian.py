@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Brownian paths")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import brownian
 
-    return brownian, charts, controls, mo, pages
+    return brownian, charts, controls, mo, pages, results
 
 
 @app.cell
@@ -50,8 +50,8 @@ def _controls(controls):
 
 
 @app.cell
-def _picture(again, brownian, charts, diffusion, mo, paths, pieces, time):
-    result = brownian.run(diffusion.value, time.value, paths.value, again.value)
+def _picture(again, brownian, charts, diffusion, mo, paths, pieces, results, time):
+    result = results.once(brownian.run, diffusion.value, time.value, paths.value, again.value)
     far = 3.2 * result.exact_spread
     left = charts.threads(
         result.path_table(), "time", "position", "path", y_range=(-far, far), title="Paths"

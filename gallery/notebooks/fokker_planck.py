@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="A law that moves")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import fokker_planck
 
-    return charts, controls, fokker_planck, mo, pages
+    return charts, controls, fokker_planck, mo, pages, results
 
 
 @app.cell
@@ -50,8 +50,10 @@ def _controls(controls):
 
 
 @app.cell
-def _picture(again, charts, fokker_planck, friction, mo, start, temperature, time):
-    law = fokker_planck.run(time.value, friction.value, temperature.value, start.value, again.value)
+def _picture(again, charts, fokker_planck, friction, mo, results, start, temperature, time):
+    law = results.once(
+        fokker_planck.run, time.value, friction.value, temperature.value, start.value, again.value
+    )
     left = charts.shades(
         law.picture_table(), "time", "x", "density", y_range=(-5.0, 5.0), title="The law in time"
     ) + charts.lines(

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="How much friction")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import friction
 
-    return charts, controls, friction, mo, pages
+    return charts, controls, friction, mo, pages, results
 
 
 @app.cell
@@ -56,8 +56,8 @@ def _controls(controls, friction):
 
 
 @app.cell
-def _compute(again, friction, noise, rate, step):
-    result = friction.run(step.value, noise.value, rate.value, again.value)
+def _compute(again, friction, noise, rate, results, step):
+    result = results.once(friction.run, step.value, noise.value, rate.value, again.value)
     return (result,)
 
 

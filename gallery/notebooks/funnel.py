@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Into the neck of the funnel")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import funnel
 
-    return charts, controls, funnel, mo, pages
+    return charts, controls, funnel, mo, pages, results
 
 
 @app.cell
@@ -49,8 +49,8 @@ def _controls(controls):
 
 
 @app.cell
-def _compute(again, funnel, step, width):
-    result = funnel.run(step.value, width.value, again.value)
+def _compute(again, funnel, results, step, width):
+    result = results.once(funnel.run, step.value, width.value, again.value)
     return (result,)
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="What groups take from each other")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import groups
 
-    return charts, controls, groups, mo, pages
+    return charts, controls, groups, mo, pages, results
 
 
 @app.cell
@@ -46,8 +46,8 @@ def _controls(controls):
 
 
 @app.cell
-def _compute(again, groups, tau):
-    found = groups.run(tau.value, again.value)
+def _compute(again, groups, results, tau):
+    found = results.once(groups.run, tau.value, again.value)
     return (found,)
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Langevin dynamics between two wells"
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import langevin
 
-    return charts, controls, langevin, mo, pages
+    return charts, controls, langevin, mo, pages, results
 
 
 @app.cell
@@ -51,8 +51,10 @@ def _controls(controls, langevin, mo):
 
 
 @app.cell
-def _picture(again, charts, langevin, mo, step_size, target, temperature):
-    wells = langevin.run(target.value, step_size.value, temperature.value, again.value)
+def _picture(again, charts, langevin, mo, results, step_size, target, temperature):
+    wells = results.once(
+        langevin.run, target.value, step_size.value, temperature.value, again.value
+    )
     left = charts.threads(
         wells.path_table(), "step", "x", "path", colour=charts.BLUE, opacity=0.6,
         y_range=(-2.5, 2.5), title="Two of the chains",

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Beside NUTS")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import nuts
 
-    return charts, controls, mo, nuts, pages
+    return charts, controls, mo, nuts, pages, results
 
 
 @app.cell
@@ -52,8 +52,8 @@ def _controls(controls, nuts):
 
 
 @app.cell
-def _compute(again, nuts, size, step):
-    result = nuts.run(size.value, step.value, again.value)
+def _compute(again, nuts, results, size, step):
+    result = results.once(nuts.run, size.value, step.value, again.value)
     return (result,)
 
 

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Two matrices make a sampler")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import recipe
 
-    return charts, controls, mo, pages, recipe
+    return charts, controls, mo, pages, recipe, results
 
 
 @app.cell
@@ -58,9 +58,9 @@ def _controls(controls, mo):
 
 
 @app.cell
-def _picture(again, charts, curl, gamma, mo, recipe, step_size, strength):
+def _picture(again, charts, curl, gamma, mo, recipe, results, step_size, strength):
     numbers = strength.value, curl.value, step_size.value, again.value
-    runs = {name: recipe.run(name, *numbers, gamma.value) for name in recipe.RECIPES}
+    runs = {name: results.once(recipe.run, name, *numbers, gamma.value) for name in recipe.RECIPES}
 
     def plane(name, chains):
         density = charts.shades(

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Over a barrier by exchange")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import replica_exchange
 
-    return charts, controls, mo, pages, replica_exchange
+    return charts, controls, mo, pages, replica_exchange, results
 
 
 @app.cell
@@ -48,8 +48,8 @@ def _controls(controls):
 
 
 @app.cell
-def _compute(again, apart, hottest, replica_exchange):
-    found = replica_exchange.run(apart.value, hottest.value, again.value)
+def _compute(again, apart, hottest, replica_exchange, results):
+    found = results.once(replica_exchange.run, apart.value, hottest.value, again.value)
     return (found,)
 
 

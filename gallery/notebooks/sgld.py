@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Stochastic gradients and decreasing 
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import sgld
 
-    return charts, controls, mo, pages, sgld
+    return charts, controls, mo, pages, results, sgld
 
 
 @app.cell
@@ -53,8 +53,10 @@ def _controls(controls, sgld):
 
 
 @app.cell
-def _picture(again, batch_size, charts, mo, power, relative_step, sgld):
-    variants = sgld.run(relative_step.value, batch_size.value, power.value, again.value)
+def _picture(again, batch_size, charts, mo, power, relative_step, results, sgld):
+    variants = results.once(
+        sgld.run, relative_step.value, batch_size.value, power.value, again.value
+    )
     colours = {
         sgld.FULL: charts.BLUE, sgld.BATCH: charts.ORANGE, sgld.FALLING: charts.GREEN,
         "posterior": charts.EXACT,

@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Gradients with less noise")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import variance_reduction
 
-    return charts, controls, mo, pages, variance_reduction
+    return charts, controls, mo, pages, results, variance_reduction
 
 
 @app.cell
@@ -49,9 +49,14 @@ def _controls(controls, variance_reduction):
 
 
 @app.cell
-def _picture(again, batch, charts, distance, mo, pages, period, step, variance_reduction):
-    result = variance_reduction.run(
-        batch.value, step.value, period.value, float(distance.value), again.value
+def _picture(again, batch, charts, distance, mo, pages, period, results, step, variance_reduction):
+    result = results.once(
+        variance_reduction.run,
+        batch.value,
+        step.value,
+        period.value,
+        float(distance.value),
+        again.value,
     )
     plain, centred, svrg, saga = variance_reduction.ESTIMATORS
     colours = {

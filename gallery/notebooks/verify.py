@@ -10,10 +10,10 @@ app = marimo.App(width="medium", app_title="Refuted, then corrected")
 def _imports():
     import marimo as mo
 
-    from gallery import charts, controls, pages
+    from gallery import charts, controls, pages, results
     from gallery.figures import verify
 
-    return charts, controls, mo, pages, verify
+    return charts, controls, mo, pages, results, verify
 
 
 @app.cell
@@ -48,8 +48,8 @@ def _controls(controls):
 
 
 @app.cell
-def _compute(again, share, strength, verify):
-    found = verify.run(share.value, strength.value, again.value)
+def _compute(again, results, share, strength, verify):
+    found = results.once(verify.run, share.value, strength.value, again.value)
     return (found,)
 
 

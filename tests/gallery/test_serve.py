@@ -50,6 +50,15 @@ def test_a_port_that_is_taken_is_named(capsys):
     assert "port must lie in [0, 65535], not 70000" in refused(capsys, "--port", "70000")
 
 
+@installed
+def test_what_is_sent_does_not_wait_for_an_acknowledgement():
+    from gallery.serve import listen
+
+    with listen("127.0.0.1", 0) as listening:
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as served:
+            assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def first_answer(app, kind, **headers):
     """The first message with which an application answers a request with these headers."""
     scope = {
