@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import ergodax as ex
 from ergodax import learn, tune
 from ergodax.driver import Samples
-from ergodax.learn import members, networks
+from ergodax.learn import members
 from ergodax.tune.decisions import DecisionLog
 
 MODELS = [
@@ -122,7 +122,7 @@ def about_the_optimum(posterior, starts, *, num_draws, **_):
 )
 def test_the_convention_is_kept(model, monkeypatch):
     monkeypatch.setattr(ex, "infer", normal_at_the_mode)
-    monkeypatch.setattr(networks, "sample_members", about_the_optimum)
+    monkeypatch.setattr(members, "sample_members", about_the_optimum)
     found, failed = checks(model), {}
     assert len(found) > 40
     with jax.numpy_dtype_promotion("standard"), warnings.catch_warnings():

@@ -93,6 +93,48 @@ def test_the_energy_error_that_is_told_is_that_of_the_draws_own_step(key, monkey
     assert abs(measured[-2][0] / measured[-1][0] - 1.0) > 1e-3, "the last adjustment moved nothing"
 
 
+@pytest.mark.parametrize(
+    ("apart", "changed", "runs"),
+    [
+        (3.0, {}, 2),
+        (0.0, {}, 1),  # they agree
+        (3.0, {"num_steps": 500}, 1),  # so many were asked for
+        (3.0, {"deadline": Deadline.after(0.0)}, 1),
+        (3.0, {"little": 10}, 1),  # a run has visited more rows
+    ],
+)
+def test_members_that_disagree_go_on_where_that_costs_little(
+    apart, changed, runs, key, monkeypatch
+):
+    module = eqx.nn.Linear(2, 1, key=key)
+    posterior = network.posterior(module, (X[:50, :2], Y[:50]), network.likelihoods.Gaussian(0.5))
+    starts = jax.tree.map(lambda w: jnp.stack([w] * 4), posterior.start)
+    asked, made = [], []
+
+    def sampled(posterior, starts, *, num_draws, **settings):
+        asked.append({"starts": starts, **settings})
+        noise = np.random.default_rng(len(asked)).normal(size=(4, num_draws, 1, 1))
+        moved = noise + apart * np.arange(4.0)[:, None, None, None]
+        positions = jax.tree.map(
+            lambda w: np.asarray(w)[:, None] + moved.reshape(4, -1, *[1] * (w.ndim - 1)), starts
+        )
+        made.append(members.Members(positions, members.Setting(None, 0.1 * len(asked), 1.0)))
+        return made[-1]
+
+    monkeypatch.setattr(members, "sample_members", sampled)
+    monkeypatch.setattr(members, "LITTLE", changed.pop("little", members.LITTLE))
+    settings: dict[str, Any] = {"num_steps": None, "deadline": Deadline.never(), **changed}
+    found = members.settled_members(
+        posterior, starts, key=key, num_draws=200, batch_size=50, **settings
+    )
+    assert len(asked) == runs
+    assert {each["num_steps"] for each in asked} == {settings["num_steps"] or members.STEPS}
+    assert found is made[-1]
+    if runs == 2:
+        assert asked[1]["setting"] is made[0].setting
+        jax.tree.map(np.testing.assert_array_equal, asked[1]["starts"], made[0].last)
+
+
 def steps_and_errors(growth, aim=2.0):
     """Of ten rounds with a variance that grows as h^6, and as h^30 near the largest stable step."""
     step, found = 0.1, []

@@ -14,14 +14,20 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import ergodax as ex
 from ergodax import network, tree
+from ergodax.learn.modules import each_draw
 from ergodax.network import NetworkPosterior
 from ergodax.sampler.microcanonical import energy_error
+from ergodax.stats.estimators import scale_reduction
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import mean_squares, some_rows
 
 PRIOR = network.priors.Normal(4.0)  # of the optimiser: sd 1 for the weights of a unit of 16 inputs
 WIDER = 2.0  # is the prior of the sampling than the optimised weights
 LEAST = 1.0  # the least sd of that prior, in the same units
+STEPS = 12_000  # of a member by default, and again where that is not enough and costs little:
+AGREED = 1.01  # R-hat of the members' predictions, with which it is enough
+LITTLE = 2**27  # rows that a member's steps have visited
+COMPARED = 256  # rows whose predictions tell
 BURN_IN = 0.7  # of the steps: from optima to typical weights takes long
 ROUNDS = 10  # of the burn-in, after each of which step and length are set anew
 FIRST, LAST = 10.0, 2.0  # variances of a step's energy error, for a dimension, that are aimed at
@@ -124,6 +130,50 @@ def measured_prior(posterior: NetworkPosterior, positions: PyTree) -> network.pr
     fall = posterior.prior(zero) - jax.vmap(posterior.prior)(positions).mean()
     root_mean_square = float(PRIOR.scale) * math.sqrt(max(0.0, 2.0 * float(fall) / tree.size(zero)))
     return network.priors.Normal(max(LEAST, WIDER * root_mean_square))
+
+
+def settled_members(
+    posterior: NetworkPosterior,
+    starts: PyTree,
+    *,
+    key: PRNGKeyArray,
+    num_steps: int | None,
+    share: float = 1.0,
+    **settings: Any,
+) -> Members:
+    """`sample_members`; where nothing is said of steps, until members agree if that costs little.
+
+    They take 12,000 steps. Where the median R-hat of their predictions is above 1.01 then, rows are
+    few and there is time, they take as many again, and the first ones are burn-in.
+
+    Args:
+        posterior: of a network, with its data in memory.
+        starts: positions, leading axis members.
+        key: of everything random.
+        num_steps: of each member, or None.
+        share: of the steps that are taken: fewer suffice where few rows are new.
+        settings: the others of `sample_members`.
+    """
+    began = time.perf_counter()
+    settings |= {"num_steps": math.ceil(share * (num_steps or STEPS))}
+    members = sample_members(posterior, starts, key=key, **settings)
+    took = time.perf_counter() - began
+    visited = settings["num_steps"] * min(posterior.num_data, settings["batch_size"])
+    if num_steps is not None or visited > LITTLE or took > settings["deadline"].left():
+        return members
+    if disagreement(posterior, members) <= AGREED:
+        return members
+    settings |= {"setting": members.setting}
+    return sample_members(posterior, members.last, key=jax.random.fold_in(key, 1), **settings)
+
+
+def disagreement(posterior: NetworkPosterior, members: Members) -> float:
+    """R-hat of what the members predict, the median over rows of the data, evenly spread."""
+    data = posterior.data[0]
+    rows = np.linspace(0, len(data) - 1, min(len(data), COMPARED)).astype(int)
+    means = np.asarray(each_draw(posterior, members.flat, data[np.unique(rows)]).mean)
+    draws = jax.tree.leaves(members.positions)[0].shape[:2]
+    return float(np.median(scale_reduction(means.reshape(*draws, *means.shape[1:]), "split")))
 
 
 def sample_members(

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ergodax import network, tree
 from ergodax.checks import choice, flag, instance, real_number, shown, whole_number
+from ergodax.learn import members
 from ergodax.learn.base import MOST_DRAWS, NUMBERS, validate_data
 from ergodax.learn.design import (
     FrameDesign,
@@ -28,14 +29,13 @@ from ergodax.learn.design import (
     is_text,
 )
 from ergodax.learn.estimators import central_interval
-from ergodax.learn.members import PRIOR, Measured, Members, measured_prior, sample_members
+from ergodax.learn.members import PRIOR, Measured, Members, measured_prior
 from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw
 from ergodax.network.likelihoods import Likelihood
-from ergodax.stats.estimators import scale_reduction
 from ergodax.tune.budget import Deadline
 
 STEPS_OF_EPOCH, BATCHES = 32, (16, 128)  # of the optimiser; its least and largest batch
-CHECKED = 256  # rows on which the verdict is measured
+CHECKED = 256  # rows held out on which the optimised members are measured
 LEAST_ROWS = 64  # that are predicted at once, so that few programs are compiled
 
 
@@ -53,7 +53,8 @@ class _Network(BaseEstimator):
         num_members: networks, each sampled from an optimum of its own.
         max_epochs: of the optimiser, which stops when no member gets better.
         validation_fraction: of the rows, which decide when; the draws are of all rows.
-        num_steps: of each member's sampling, seven tenths of them burn-in.
+        num_steps: of each member's sampling, seven tenths of them burn-in; by default 12,000, and
+            as many again where predictions of the members differ and there are at most 11,000 rows.
         num_draws: of each member that are kept.
         batch_size: rows of a gradient of the sampling, where there are more.
         max_seconds: when to end, with fewer steps if need be.
@@ -76,7 +77,7 @@ class _Network(BaseEstimator):
         num_members: Any = 8,
         max_epochs: Any = 1000,
         validation_fraction: Any = 0.1,
-        num_steps: Any = 16_000,
+        num_steps: Any = None,
         num_draws: Any = 100,
         batch_size: Any = 16_384,
         max_seconds: Any = 600.0,
@@ -136,8 +137,10 @@ class _Network(BaseEstimator):
         return self
 
     def _check_settings(self) -> None:
-        for name in ("num_members", "max_epochs", "num_steps", "num_draws", "batch_size"):
+        for name in ("num_members", "max_epochs", "num_draws", "batch_size"):
             whole_number(name, getattr(self, name))
+        if self.num_steps is not None:
+            whole_number("num_steps", self.num_steps)
         real_number("validation_fraction", self.validation_fraction, above=0.0, below=1.0)
         real_number("max_seconds", self.max_seconds, above=0.0)
         choice("activation", self.activation, tuple(ACTIVATIONS))
@@ -211,11 +214,12 @@ class _Network(BaseEstimator):
             if self.prior is None:
                 self.prior_ = self._default_prior(posterior)
                 posterior = self._posterior(modules[0], x, y)
-        self.members_ = sample_members(
+        self.members_ = members.settled_members(
             posterior,
             self.ensemble_.positions if before is None else before.last,
             key=keys[2],
-            num_steps=math.ceil(share * self.num_steps),
+            num_steps=self.num_steps,
+            share=share,
             num_draws=self.num_draws,
             batch_size=self.batch_size,
             deadline=deadline,
@@ -234,10 +238,8 @@ class _Network(BaseEstimator):
         """What `measured_` and `verdict_` say."""
         x, y = self.network_posterior_.data
         held = self.ensemble_.held_out[:CHECKED]
-        few = np.unique(np.linspace(0, len(y) - 1, min(len(y), CHECKED)).astype(int))
-        means = np.asarray(each_draw(self.network_posterior_, self.members_.flat, x[few]).mean)
         draws = jax.tree.leaves(self.members_.positions)[0].shape[:2]
-        r_hat = float(np.median(scale_reduction(means.reshape(*draws, *means.shape[1:]), "split")))
+        r_hat = members.disagreement(self.network_posterior_, self.members_)
         together = self._predicted(x[held], y[held], self.ensemble_.positions)
         density = float(together.log_density.mean()) - self._log_unit()
         found = Measured(self.members_.setting.energy_error, r_hat, density)
