@@ -160,6 +160,24 @@ def test_whole_numbers_are_told_of_counts(ergodax, tmp_path):
     assert "for counts try --model negative-binomial" in ergodax("infer", *given)[1]
 
 
+def test_a_file_with_held_out_rows_of_its_own_needs_no_share(ergodax, tmp_path):
+    x, y = np.arange(60.0).reshape(30, 2), np.arange(30) % 2
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    code, _, error = ergodax("infer", "--data", tmp_path / "t.npz", "--held-out", "0.5")
+    assert code == 2 and "has rows of its own to hold out, x_test and y_test" in error
+
+
+def test_an_answer_that_can_not_be_written_is_shown(monkeypatch, ergodax, csv, tmp_path):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ergodax.report.inference.write", full)
+    given = ["--data", csv, "--target", "died", "--output", tmp_path / "out"]
+    code, out, error = ergodax("infer", *given)
+    assert code == 2 and "converged" in out
+    assert "the answer was not written to" in error and "No space left" in error
+
+
 def stopped(*_, **__):
     raise KeyboardInterrupt
 
@@ -221,6 +239,10 @@ def test_short_of_the_accuracy_is_status_one(monkeypatch, ergodax, csv):
         (["--target", "died", "--held-out", "1"], "leaves a part empty"),
         (["--target", "died", "--components", "9"], "components=9 must lie in"),
         (["--data", "digits", "--classes", "3", "x"], "must have two classes"),
+        (["--data", "digits", "--target", "y"], "--target says nothing about digits"),
+        (["--data", "digits", "--drop-missing"], "--drop-missing says nothing about digits"),
+        (["--target", "died", "--features", "x"], "--features says nothing about"),
+        (["--target", "died", "--categorical", "c"], "--categorical says nothing about"),
     ],
 )
 def test_errors_are_one_line_and_status_2(ergodax, csv, arguments, message):

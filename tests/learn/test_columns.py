@@ -78,7 +78,10 @@ def test_few_values_are_coded(count, tmp_path):
     assert len(table.names) == count  # x, and all values but the first
 
 
-NUMBERS = ["1,234", "1,234.5", "1.234,5", "0,5", "1 234", "1'234", "5%", "5 %", "$5", "-$5", "5 €"]
+NUMBERS = [
+    "1,234", "1,234.5", "1.234,5", "0,5", "1 234", "1'234", "5%", "5 %", "$5", "-$5", "5 €",
+    "2:35", "12:05:30", "5:30 pm", "1.5D+01", "0x15", "1/5", "120/85", "5kg", "5 cm", "1.5 °C",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", [False, True], ids=["feature", "target"])
@@ -88,6 +91,12 @@ def test_numbers_and_dates_in_another_writing_are_no_categories(number, target, 
     path = csv(tmp_path, **{"y" if target else "bad": values})
     with pytest.raises(ValueError, match="each would become a category"):
         tables.read_columns(path, "y")
+
+
+@pytest.mark.parametrize("kinds", [("2WD", "4WD"), ("2a", "2b", "3a"), ("1st", "2nd", "3rd")])
+def test_kinds_that_begin_with_a_number_are_categories(kinds, tmp_path):
+    path = csv(tmp_path, kind=[kinds[k % len(kinds)] for k in range(ROWS)])
+    assert len(tables.read_table(path, "y").names) == len(kinds)
 
 
 def test_two_values_of_the_target_are_classes_however_they_are_written(tmp_path):
@@ -112,6 +121,7 @@ def test_many_indicators_of_several_columns(tmp_path):
         ("a;b;y\n1,5;2;0\n", r"';' between its values.*sep=';'"),
         ("a\tb\ty\n1\t2\t0\n", "between its values"),
         ("a,b,y\n", "a header and no rows"),
+        ("a,b,y\n\n\n\n", "a header and no rows"),
         ("größe,y\n1,0\n", "can't be read as .csv.*save it as UTF-8"),
         ("a,b,z\n1,2,0\n", "^target='y' is not a column of"),
         ("y\n1\n2\n", "has the target alone"),
@@ -124,6 +134,40 @@ def test_files_of_other_kinds_are_refused_with_what_to_do(tmp_path, text, messag
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
         tables.read_numeric(path, "y")
+
+
+def test_lines_may_end_as_on_an_old_macintosh(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,y\r1,0.5\r2,1.5\r3,2.5\r")
+    assert tables.read_numeric(path, "y").target.tolist() == [0.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_row_numbers_without_a_name_are_left_out_and_told(first, tmp_path):
+    frame = pd.DataFrame(GOOD)
+    frame.index += first
+    frame.to_csv(tmp_path / "t.csv")
+    told = []
+    features, _ = tables.read_columns(tmp_path / "t.csv", "y", tell=told.append)
+    assert list(features) == ["x"] and "has no name and numbers the rows" in told[0]
+    frame.index = frame.index[::-1]
+    frame.to_csv(tmp_path / "t.csv")
+    assert list(tables.read_columns(tmp_path / "t.csv", "y")[0]) == ["Unnamed: 0", "x"]
+
+
+def test_integers_that_become_one_floating_point_number_are_refused(tmp_path):
+    near = 10**18 + np.arange(ROWS)
+    with pytest.raises(ValueError, match="'bad' has integers that differ by less.*Subtract"):
+        tables.read_columns(csv(tmp_path, bad=near), "y")
+    seconds = 10**18 + 10**9 * np.arange(ROWS)
+    assert tables.read_columns(csv(tmp_path, good=seconds), "y")[0]["good"].nunique() == ROWS
+
+
+def test_classes_are_whole_numbers_though_another_row_has_a_gap(tmp_path):
+    path = csv(tmp_path, y=[np.nan if k == 5 else float(k % 2) for k in range(ROWS)])
+    columns = tables.read_columns(path, "y", drop_missing=True)
+    for classes in (None, ("0", "1"), ("0.0", "1.0")):
+        assert tables.of_columns(*columns, "logistic", classes).classes == ("0", "1")
 
 
 def test_a_name_that_stands_twice(tmp_path):

@@ -15,6 +15,7 @@ from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 from ergodax.errors import Interrupted
 
+TABLES = ".csv", ".parquet", ".pq"
 Kind = Literal["linear", "robust", "logistic", "multinomial", "poisson", "negative-binomial"]
 
 
@@ -150,12 +151,18 @@ def infer(
             nuts=nuts,
             checkpoint=keep,
         )
-    paths = {} if place is None else inference.write(found, place, title)
+    paths, failure = {}, None
+    try:
+        paths = {} if place is None else inference.write(found, place, title)
+    except OSError as error:  # such as a full disk: the answer is shown all the same
+        failure = f"the answer was not written to {place}: {error}. Make room, or choose another."
     if json_:
         tell_json(inference.facts(found), paths)
     else:
         _show(console, inference.legibly(found))
     tell_files(console, paths)
+    if failure is not None:
+        raise ValueError(failure)
     return 0 if found.result.converged else 1
 
 
@@ -180,6 +187,7 @@ def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, li
     data, target, model = source.data, source.target, source.model or "logistic"
     if source.classes and model != "logistic":
         raise ValueError(f"--classes keeps two classes, for --model logistic, not {model}.")
+    _check_options(source)
     if str(data) in ("flights", "digits"):
         chosen = source.classes or ("3", "8")
         parts = [examples.flights() if str(data) == "flights" else examples.digits(chosen)]
@@ -189,6 +197,11 @@ def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, li
         own = [name.replace("train", "test") for name in (source.features, y)]
         if own[0] != source.features and not source.categorical:
             if set(own) <= set(archive.names(data)):
+                if source.held_out:
+                    raise ValueError(
+                        f"{data} has rows of its own to hold out, {own[0]} and {own[1]}: leave out "
+                        "--held-out, or these arrays."
+                    )
                 parts.append(tables.read_npz(data, own[0], own[1], parts[0].classes, test=True))
     else:
         columns = tables.read_columns(data, target, drop_missing=source.drop_missing, tell=say)
@@ -198,7 +211,22 @@ def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, li
         raise ValueError(f"--model {model} reads CSV and Parquet files only, and --target COLUMN.")
     if len(parts) == 1 and source.held_out:
         parts = list(tables.split(parts[0], source.held_out, seed))
-    return model, tables.varying(parts, source.components)
+    return model, tables.varying(parts, source.components, say)
+
+
+def _check_options(source: Source) -> None:
+    """Refuse what would not be looked at for this kind of data."""
+    kind = str(source.data) if str(source.data) in ("flights", "digits") else source.data.suffix
+    given = {
+        "--target": (source.target is not None, ("flights", "digits")),
+        "--classes": (bool(source.classes), ("flights",)),
+        "--features": (source.features != "x_train", ("flights", "digits", *TABLES)),
+        "--categorical": (source.categorical is not None, ("flights", "digits", *TABLES)),
+        "--drop-missing": (source.drop_missing, ("flights", "digits", ".npz")),
+    }
+    for option, (wanted, without) in given.items():
+        if wanted and kind in without:
+            raise ValueError(f"{option} says nothing about {source.data}: leave it out.")
 
 
 def _show(console: Console, found: Any) -> None:

@@ -23,6 +23,13 @@ NUMBER = re.compile(
     rf"\s*{SIGN}({UNIT}\s?{SIGN})?(\d{{1,3}}([,.'\u2019\s]\d{{3}})+([.,]\d*)?|\d+[.,]?\d*|[.,]\d+)"
     rf"\s?(%|{UNIT})?\s*\Z"
 )
+TIME = re.compile(r"\s*\d{1,3}:\d\d(:\d\d([.,]\d+)?)?\s*([ap]\.?m\.?)?\s*\Z", re.IGNORECASE)
+# 1/4, 0x1f, and 1.5D+01 of Fortran
+OTHER = re.compile(rf"\s*{SIGN}(\d+/\d+|0x[\da-f]+|(\d+\.?\d*|\.\d+)d[-+]?\d+)\s*\Z", re.IGNORECASE)
+MEASURED = re.compile(
+    rf"\s*{SIGN}\d+[.,]?\d*\s?([^\W\d_]+|\u00b0[^\W\d_]?)\s*\Z"
+)  # 3 kg, with its unit
+UNITS_FROM = 3  # different values; 2WD and 4WD are categories
 LOOKALIKES = {
     "dates as text": (
         DATE,
@@ -32,6 +39,11 @@ LOOKALIKES = {
         NUMBER,
         "Write them as in 1234.5, without separators and signs of percent or currency; if they "
         "are codes of categories, put a letter before each",
+    ),
+    "times as text": (TIME, "Code it as a number, such as minutes, or drop it"),
+    "numbers in another writing": (
+        OTHER,
+        "Write them as in 1234.5; if they are codes of categories, put a letter before each",
     ),
 }
 
@@ -79,6 +91,7 @@ def _is_text(path: Path, name: str, column: pd.Series) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return True
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
+        _check_integers(path, name, column)
         return False
     values = column.to_list()
     wrong = next((k for k, value in enumerate(values) if not isinstance(value, str | int)), None)
@@ -106,6 +119,18 @@ def _is_text(path: Path, name: str, column: pd.Series) -> bool:
     return True
 
 
+def _check_integers(path: Path, name: str, column: pd.Series) -> None:
+    """Refuse integers that differ, and would not as floating-point numbers."""
+    if not pd.api.types.is_integer_dtype(column) or abs(column.to_numpy(float)).max() < 2.0**53:
+        return
+    if column.astype(np.float64).nunique() < column.nunique():
+        raise ValueError(
+            f"{path}: column {shown(name)} has integers that differ by less than a floating-point "
+            f"number of their size can tell, such as {column.iloc[0]}. Subtract the least of them "
+            "first; drop it if it is no quantity."
+        )
+
+
 def check_words(path: Path, name: str, column: pd.Series) -> None:
     """Refuse text each value of which would become a category, though it is none.
 
@@ -116,6 +141,14 @@ def check_words(path: Path, name: str, column: pd.Series) -> None:
         raise ValueError(
             f"{path}: column {shown(name)} has {kind}, such as {shown(str(column.iloc[0]))} in "
             f"row 0: each would become a category. {LOOKALIKES[kind][1]}."
+        )
+    values = [MEASURED.match(str(value)) for value in column.unique()]
+    units = {value and value[1] for value in values}
+    if len(values) >= UNITS_FROM and len(units) == 1 and None not in units:
+        raise ValueError(
+            f"{path}: column {shown(name)} has numbers with the unit {shown(units.pop())}, such as "
+            f"{shown(str(column.iloc[0]))} in row 0: each would become a category. Write them "
+            "without it; if they are categories, put a letter before each."
         )
 
 

@@ -211,10 +211,11 @@ def make_table(
             f"features must have shape (rows, {len(names)} names), and target a value for each "
             f"row; their shapes are {shapes[0]} and {shapes[1]}."
         )
-    outcome = np.asarray([str(value) for value in np.asarray(target).tolist()])
+    outcome = np.asarray([_class_name(value) for value in np.asarray(target).tolist()])
     values = sorted(set(outcome.tolist()))
     instance("classes", () if classes is None else classes, tuple | list, "two values")
-    chosen = tuple(str(c) for c in classes) if classes else tuple(values)
+    asked = () if classes is None else map(str, classes)
+    chosen = tuple(c if c in values else c.removesuffix(".0") for c in asked) or tuple(values)
     missing = [c for c in chosen if c not in values]
     if len(chosen) != 2 or len(missing) > bool(test):
         some = ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
@@ -226,6 +227,11 @@ def make_table(
     x = np.asarray(features, np.float64)[kept]
     _check_finite(x, names)
     return Table(x, (outcome[kept] == chosen[1]).astype(np.float64), names, chosen)
+
+
+def _class_name(value: Any) -> str:
+    """A value of the target in words; one gap in a column of integers makes them floats."""
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _check_finite(x: np.ndarray, names: Sequence[str]) -> None:
@@ -251,8 +257,17 @@ def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
     return table.rows(order[count:]), table.rows(order[:count])
 
 
-def varying(tables: Sequence[Table], components: int | None = None) -> list[Table]:
+def varying(
+    tables: Sequence[Table],
+    components: int | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> list[Table]:
     """The columns that are not constant, or their principal components, in their own units.
+
+    Args:
+        tables: the first is of the training rows.
+        components: how many; None for the columns themselves.
+        tell: is given a sentence about the columns that are left out.
 
     Raises:
         ValueError: other columns, more components than columns, or no column that varies.
@@ -266,6 +281,9 @@ def varying(tables: Sequence[Table], components: int | None = None) -> list[Tabl
     names = [name for name, keep in zip(tables[0].names, varies, strict=True) if keep]
     if not names:
         raise ValueError("every feature is constant over the training rows.")
+    if not varies.all():
+        constant = [name for name, keep in zip(tables[0].names, varies, strict=True) if not keep]
+        tell(f"Left out, since they are constant over the rows to fit: {shown(constant, 300)}.")
     parts = [table.features[:, varies] for table in tables]
     if components is not None:
         from sklearn.decomposition import PCA
@@ -313,7 +331,7 @@ def read_columns(
         path: of a file .csv, .parquet or .pq.
         target: the name of a column.
         drop_missing: leave out the rows with missing values.
-        tell: is given a sentence about those rows.
+        tell: is given a sentence about rows and columns that are left out.
 
     Raises:
         FileNotFoundError: no such file.
@@ -348,11 +366,27 @@ def read_columns(
         if isinstance(error, UnicodeDecodeError):
             words += "; save it as UTF-8"
         raise ValueError(f"{path} can't be read as {path.suffix}: {words}") from None
+    if frame.empty:
+        raise ValueError(f"{path} has a header and no rows.")
+    frame = _without_row_numbers(frame, names, tell)
     frame = _complete(path, frame, tell if drop_missing else None)
     outcome = frame.pop(target)
     if outcome.nunique() > 2 and not pd.api.types.is_numeric_dtype(outcome):
         check_words(path, target, outcome)
     return coded(path, frame), outcome
+
+
+def _without_row_numbers(
+    frame: pd.DataFrame, names: list[str], tell: Callable[[str], object]
+) -> pd.DataFrame:
+    """What pandas and R write before the columns by default, without a name, predicts nothing."""
+    column = frame.iloc[:, 0]
+    if names[0].strip() or not pd.api.types.is_integer_dtype(column) or len(names) == 1:
+        return frame
+    if column.iloc[0] not in (0, 1) or (np.diff(column) != 1).any():
+        return frame
+    tell("The first column has no name and numbers the rows: it is left out.")
+    return frame.iloc[:, 1:]
 
 
 class _Refused(ValueError):
@@ -372,7 +406,8 @@ def _csv_header(path: Path) -> tuple[list[str], bool]:
             "decimal=',' if its numbers have commas."
         )
     needed = -(-len(names) // COLUMNS_A_ROW)
-    with path.open("rb") as file:  # lines, of which a quoted text may have several
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        # lines, of which a quoted text may have several
         rows = sum(1 for _ in itertools.islice(file, needed + 1)) - 1
     if rows < 1:
         raise _Refused(f"{path} has a header and no rows.")

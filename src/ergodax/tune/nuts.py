@@ -191,7 +191,7 @@ def _unfinished(warm: "Warm") -> str:
     doubt = "the time was up before NUTS had found its step and its scales"
     if not np.isfinite(warm.whole):
         return f"{doubt}, of which it was left too little; try a max_seconds twice as large"
-    wanted = f"{warm.whole:,.0f} s"
+    wanted = f"{warm.whole:,.0f} s after the search for its start"
     return f"{doubt}; at its pace so far it takes some {wanted}: try a larger max_seconds"
 
 

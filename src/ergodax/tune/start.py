@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
@@ -74,6 +75,12 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
         ValueError: shapes that do not fit, or a density that is not finite.
     """
     position = target.freeze(init, "init")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(position):
+        if not leaf.size:
+            raise ValueError(
+                f"init{jax.tree_util.keystr(path)} has shape {leaf.shape} and no numbers: there is "
+                "nothing to infer. Leave it out."
+            )
     target.check(position)
     value, gradient = potential_and_gradient(target, position)
     if not tree.known_finite(value):
