@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 
 import ergodax as ex
 from ergodax.recipe import dynamics
-from ergodax.verify.auxiliary import _weights
+from ergodax.verify.auxiliary import BUDGET, _of_pairs, _weights
 from ergodax.verify.differences import Probe
 from ergodax.verify.equation import Equation, glancing, lookout
 from ergodax.verify.region import num_tails
@@ -114,6 +115,101 @@ def test_auxiliary_draws_from_the_energy(draw):
     if not right:
         assert "momentum" in report.auxiliary and "NOT follow exp(-energy)" in report.auxiliary
         assert "is 0.57" in report.auxiliary
+
+
+def one_sign(key, x):
+    key_size, key_sign = jax.random.split(key)
+    return jnp.abs(ex.normal_like(key_size, x)) * jax.random.rademacher(key_sign, (), x.dtype)
+
+
+def by_the_side(key, x):
+    """Correlated by the sign of a coordinate of the position: not on the whole."""
+    r = ex.normal_like(key, x)
+    return jnp.stack([r[0], 0.8 * jnp.sign(x[0]) * r[0] + 0.6 * r[1]])
+
+
+def one_size(key, x):
+    """Uncorrelated, each N(0, 1), and of the same size."""
+    key_size, key_sign = jax.random.split(key)
+    size = jnp.abs(jax.random.normal(key_size, (), x.dtype))
+    return size * jax.random.rademacher(key_sign, x.shape, x.dtype)
+
+
+TOGETHER = {
+    "all the same": lambda key, x: jnp.full_like(x, jax.random.normal(key, (), x.dtype)),
+    "one sign": one_sign,
+    "correlated by the side": by_the_side,
+    "one size": one_size,
+    "independent": ex.normal_like,
+}
+
+
+def normals(draw):
+    return ex.Recipe(
+        auxiliary=lambda key, x: {"momentum": draw(key, x)},
+        energy=lambda z: 0.5 * ex.tree.dot(z["momentum"], z["momentum"]),
+        diffusion=lambda z: {"momentum": 1.0},
+        curl=lambda z: {("momentum", "position"): 1.0},
+    )
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_variables_share_is_seen(name):
+    """Each component is N(0, 1), as it should be."""
+    report = ex.verify.recipe(normals(TOGETHER[name]), PLANE)
+    assert report.invariant and report.ok == (name == "independent"), report
+    told = "momentum[0] and momentum[1] do NOT follow exp(-energy) together"
+    assert report.auxiliary is not None and report.ok != report.auxiliary.startswith(told)
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_two_variables_of_one_key(other):
+    recipe = ex.Recipe(
+        auxiliary=lambda key, x: {
+            "p": ex.normal_like(jax.random.fold_in(key, 0), x),
+            "s": ex.normal_like(jax.random.fold_in(key, other), x),
+        },
+        energy=lambda z: 0.5 * ex.tree.dot(z["p"], z["p"]) + 0.5 * ex.tree.dot(z["s"], z["s"]),
+        diffusion=lambda z: {"s": 2.0},
+        curl=lambda z: {("p", "position"): 1.0, ("s", "p"): 1.0},
+    )
+    report = ex.verify.recipe(recipe, PLANE)
+    assert report.ok == bool(other), report
+    told = [f"p[{k}] and s[{k}] do NOT follow exp(-energy) together" for k in range(2)]
+    assert bool(other) != any(each in str(report) for each in told)
+
+
+@pytest.mark.parametrize("law", ["normal", "logistic", "Student"])
+def test_pairs_of_independent_variables_pass(law):
+    """20 keys of 8 variables; and the control, that two of them are the same."""
+    rng, worst = np.random.default_rng(0), []
+    draw = {
+        "normal": lambda shape: rng.standard_normal(shape),
+        "logistic": lambda shape: rng.logistic(size=shape),
+        "Student": lambda shape: rng.standard_t(4.0, shape),
+    }[law]
+    slope = {
+        "normal": lambda r: r,
+        "logistic": lambda r: np.tanh(0.5 * r),
+        "Student": lambda r: 5.0 * r / (4.0 + r**2),
+    }[law]
+    r = np.empty(0)
+    weight = np.tanh(rng.standard_normal((40, 8)))
+    for _ in range(20):
+        r = draw((40, 400, 8))
+        worst.append(_of_pairs(r, slope(r), weight).max())
+    critical = scipy.stats.norm.isf(0.5 * BUDGET / (20 * 8 * 56))
+    assert np.median(worst) > 2.5 and max(worst) < critical
+    r[..., 5] = r[..., 2]
+    found = _of_pairs(r, slope(r), weight)
+    assert found[2, 5] > 50.0 and np.sum(found > critical) == 2
+
+
+def test_a_function_of_the_position_is_no_constant():
+    report = ex.verify.recipe(normals(lambda key, x: 1.0 * x), PLANE)
+    assert report.auxiliary == "momentum is a function of the position, not drawn"
+    constant = ex.verify.recipe(normals(lambda key, x: jnp.zeros_like(x)), PLANE)
+    assert constant.auxiliary == "momentum begins at a constant"
 
 
 def test_an_energy_that_gives_the_position_another_law():

@@ -179,6 +179,59 @@ def test_two_faults_have_no_single_name():
     assert "not one term alone" in str(report)
 
 
+@pytest.mark.parametrize("radius, failing", [(0.1, 1), (2.0, 3)])
+def test_one_point_names_no_term(radius, failing):
+    """One equation is met by any one factor; a term at fault is named where more points fail."""
+
+    def drift(z):
+        inside = jnp.sum((z - jnp.array([0.7, 0.2])) ** 2) < radius**2
+        return -force_of_all(z) * jnp.where(inside, 1.5, 1.0)
+
+    force_of_all = jax.grad(lambda z: 0.5 * jnp.sum(z**2) + 0.25 * z[0] ** 4)
+    at = np.array([[0.72, 0.21], [0.3, -0.5], [1.4, 0.9], [5.0, 4.0], [-4.0, 3.0], [0.0, -6.0]])
+    at = at if radius < 1.0 else at[:3]
+    energy = lambda z: 0.5 * jnp.sum(z**2) + 0.25 * z[0] ** 4  # noqa: E731
+    report = ex.verify.sde(drift, lambda z: 1.0, energy, at)
+    assert not report.ok and np.sum(report.relative > 1e-6) == failing
+    if failing == 1:
+        assert report.corrected_by is None
+        assert "fails at 1 of 6 points, too few to tell which term is wrong" in str(report)
+    else:
+        assert "the friction -D grad H has the factor 1.5" in str(report)
+
+
+STATE = {"x": jnp.zeros(2), "r": jnp.zeros(2)}
+MOVES = {
+    "a tuple": lambda z: (z["r"], -z["x"] - z["r"]),
+    "another name": lambda z: {"x": z["r"], "y": -z["x"] - z["r"]},
+    "sizes exchanged": lambda z: {"x": jnp.zeros(3), "r": jnp.zeros(1)},
+    "none": lambda z: None,
+    "its own": lambda z: {"x": z["r"], "r": -z["x"] - z["r"]},
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_the_drift_has_the_structure_of_the_state(name):
+    """Leaves in sorted order would pair dx with r."""
+    noise = lambda z: {"x": jnp.zeros(2), "r": jnp.ones(2)}  # noqa: E731
+    energy = lambda z: 0.5 * jnp.sum(z["x"] ** 2) + 0.5 * jnp.sum(z["r"] ** 2)  # noqa: E731
+    if name == "its own":
+        assert ex.verify.sde(MOVES[name], noise, energy, state=STATE).ok
+        return
+    with pytest.raises(ValueError, match="drift (must return what has the structure|returns)"):
+        ex.verify.sde(MOVES[name], noise, energy, state=STATE)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [lambda z: (jnp.zeros(2), jnp.ones(2)), lambda z: {"x": jnp.zeros(2), "y": jnp.ones(2)}],
+)
+def test_the_noise_has_the_structure_of_the_state(noise):
+    energy = lambda z: 0.5 * jnp.sum(z["x"] ** 2) + 0.5 * jnp.sum(z["r"] ** 2)  # noqa: E731
+    with pytest.raises(ValueError, match="diffusion can't be evaluated .* a tree like the block"):
+        ex.verify.sde(MOVES["its own"], noise, energy, state=STATE)
+
+
 # --- D and Q that are none -----------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ positive semidefinite D(z) and skew-symmetric Q(z), with Gamma = div(D + Q)
 (Ma, Chen and Fox, 2015).
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,7 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import shown
 from ergodax.graph import depends_on, traced
+from ergodax.recipe import returns
 from ergodax.recipe.operators import Operator, as_operator
 from ergodax.schedule import Schedule
 from ergodax.tree import Number
@@ -64,8 +67,11 @@ class Recipe(eqx.Module):
         auxiliary: (key, position) -> dict of the other variables at the start, drawn from
             exp(-g) where possible. Default: none.
         gamma: z -> {name: tree}, Gamma = div(D + Q) in closed form, absent names being zero.
-            By default it is found by differentiation. Nothing checks what is given here but
-            `verify.recipe`.
+            By default it is found by differentiation. Nothing but `verify.recipe` checks whether
+            what is given here is right.
+
+    Raises:
+        TypeError: an argument that is not a function.
 
     Example:
         Underdamped Langevin dynamics with friction 2.
@@ -85,6 +91,16 @@ class Recipe(eqx.Module):
     auxiliary: Callable[[PRNGKeyArray, PyTree], Variables] = _no_auxiliary
     gamma: Callable[[Variables], Variables] | None = None
 
+    def __check_init__(self) -> None:
+        """Functions only; what they return is looked at where there is a position."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not callable(value) and not (field.name == "gamma" and value is None):
+                raise TypeError(
+                    f"{field.name} must be a function, not {shown(value)}. Try lambda z: ... for "
+                    "what is constant."
+                )
+
     def at(self, step: Number) -> "Recipe":
         """The recipe at a step, where a part of it (a friction, say) is a schedule."""
         count = jnp.asarray(step, jnp.int32)
@@ -92,7 +108,33 @@ class Recipe(eqx.Module):
         def known(x: Any) -> Any:
             return x.at(count) if isinstance(x, Scheduled) else x
 
-        return jax.tree.map(known, self, is_leaf=lambda x: isinstance(x, Scheduled))
+        now = jax.tree.map(known, self, is_leaf=lambda x: isinstance(x, Scheduled))
+        made = jax.tree_util.Partial(returns.made, now.auxiliary)  # a tree, as `auxiliary` may be
+        return dataclasses.replace(now, auxiliary=made)
+
+    def check(self, z: Variables) -> None:
+        """Hold every function to what it must return; nothing is computed.
+
+        Args:
+            z: the variables, or their shapes.
+
+        Raises:
+            TypeError: a function that returns what it must not.
+            ValueError: a result of another shape, or for a variable that does not exist.
+        """
+
+        def called(z: Variables) -> None:
+            returns.scalar(self.energy(z))
+            for name, block in self.diffusion_at(z).items():
+                returns.acts(f"diffusion[{name!r}]", block.mv, z[name], z[name])
+            for row, column, sign, field in self.curl_blocks(z):
+                name = f"curl[{(row, column)!r}]"
+                if sign < 0:
+                    name = f"the transpose of curl[{(column, row)!r}]"
+                returns.acts(name, field(z).mv, z[column], z[row])
+            self._gamma_at(z)
+
+        jax.eval_shape(called, z)
 
     def traced(self, z: Variables) -> "Recipe":
         """The same recipe, each of whose functions has been called once and is not called again.
@@ -106,25 +148,30 @@ class Recipe(eqx.Module):
             graph = traced(lambda z: list(blocks(z).items()), z)  # a dict would be sorted
             return lambda z: dict(graph(z))
 
-        return Recipe(
+        energy = self.energy
+        found = Recipe(
             items(self.diffusion_at),
             self.curl if self.curl is _no_curl else items(self._curl_at),
-            self.energy if self.energy is _no_energy else traced(self.energy, z),
+            energy if energy is _no_energy else traced(lambda z: returns.scalar(energy(z)), z),
             self.auxiliary,
-            None if self.gamma is None else traced(self.gamma, z),
+            None if self.gamma is None else traced(self._gamma_at, z),
         )
+        found.check(z)
+        return found
 
     def _curl_at(self, z: Variables) -> dict[tuple[str, str], Operator]:
         """The blocks of Q that the user gave, as operators."""
-        return {pair: as_operator(a, f"curl[{pair!r}]") for pair, a in self.curl(z).items()}
+        found = returns.pairs(self.curl(z))
+        return {pair: as_operator(a, f"curl[{pair!r}]") for pair, a in found.items()}
 
     def diffusion_at(self, z: Variables) -> dict[str, Operator]:
         """The diagonal blocks of D as operators.
 
         Raises:
+            TypeError: no dict of blocks.
             ValueError: a block of a variable that does not exist.
         """
-        blocks = self.diffusion(z)
+        blocks = returns.blocks("diffusion", self.diffusion(z), "of blocks", '{"position": 1.0}')
         _check_names("diffusion", blocks, z)
         return {name: as_operator(block, f"diffusion[{name!r}]") for name, block in blocks.items()}
 
@@ -132,6 +179,7 @@ class Recipe(eqx.Module):
         """All blocks (row, column, sign, field) of Q, the transposed ones included.
 
         Raises:
+            TypeError: no dict of blocks by pairs.
             ValueError: a block of a variable that does not exist, or a block and its transpose.
         """
 
@@ -142,7 +190,7 @@ class Recipe(eqx.Module):
 
             return field
 
-        for row, column in (pairs := self.curl(z)):
+        for row, column in (pairs := returns.pairs(self.curl(z))):
             _check_names("curl", (row, column), z)
             if row != column and (column, row) in pairs:
                 raise ValueError(
@@ -175,12 +223,11 @@ class Recipe(eqx.Module):
         """Gamma = div(D + Q), with an entry for those variables only where it is not zero.
 
         Raises:
-            ValueError: a closed form for a variable that does not exist.
+            TypeError: a closed form that is no dict.
+            ValueError: a closed form for a variable that does not exist, or of another shape.
         """
         if self.gamma is not None:
-            closed = self.gamma(z)
-            _check_names("gamma", closed, z)
-            return closed
+            return self._gamma_at(z)
         blocks = [(name, name, 1.0, self._diffusion_field(name)) for name in self.diffusion_at(z)]
         gamma: dict[str, PyTree] = {}
         for k, (row, column, sign, field) in enumerate([*blocks, *self.curl_blocks(z)]):
@@ -194,6 +241,20 @@ class Recipe(eqx.Module):
             if part is not None:
                 _accumulate(gamma, row, sign, part)
         return gamma
+
+    def _gamma_at(self, z: Variables) -> Variables:
+        """Gamma in closed form; nothing where there is none."""
+        if self.gamma is None:
+            return {}
+        closed = returns.blocks("gamma", self.gamma(z), "of trees", '{"position": ...}')
+        _check_names("gamma", closed, z)
+        for name, value in closed.items():
+            if not returns.alike(value, z[name]):
+                raise ValueError(
+                    f"gamma[{name!r}] has the shape {returns.shapes(value)}, and must have that of "
+                    f"the variable, {returns.shapes(z[name])}."
+                )
+        return closed
 
     def _diffusion_field(self, name: str) -> Callable[[Variables], Operator]:
         return lambda z: self.diffusion_at(z)[name]

@@ -24,11 +24,13 @@ ROUNDS = 400
 
 
 def check_size(size: int) -> None:
-    """Refuse what would take too long.
+    """Refuse what would take too long, and what is nothing.
 
     Raises:
-        ValueError: more variables than LARGEST.
+        ValueError: more variables than LARGEST, or none.
     """
+    if size < 1:
+        raise ValueError("the state has no numbers, so that there is nothing to verify.")
     if size > LARGEST:
         raise ValueError(
             f"the state has {size} numbers, and the residual is exact only up to {LARGEST}. The "

@@ -12,6 +12,7 @@ from ergodax.verify.equation import Drift, Equation, Product, Vector, compiled, 
 
 MOST_GROUPS = 8  # variables, or coordinates of a vector, that are looked at one by one
 NEAR = 1e-3  # of a factor to a number that has a name
+ENOUGH = 3  # points where the residual fails, for a fit: one equation is met by any one factor
 
 
 class Remedy(NamedTuple):
@@ -54,15 +55,17 @@ def remedies(
     known = [*_of_gamma(suspect, gains), *_of_fields(suspect, gains)]
     tried = [Remedy(name, fault, _left(residual + added, scale)) for name, fault, added in known]
     t = suspect.equation.temperature
-    terms = list(_terms(gains, groups, suspect.curl))
-    tried += _fitted(terms, residual, scale, t)
+    enough = int(np.sum(np.abs(residual) > tolerance * scale)) >= ENOUGH
+    if enough:
+        tried += _fitted(list(_terms(gains, groups, suspect.curl)), residual, scale, t)
     if suspect.curl is not None and min(remedy.left for remedy in tried) > tolerance:
         blocks = groups | _halves(suspect.names)
         gains |= _gains(suspect, _block_fields(suspect, blocks), points)
         # First, because a block over the wrong index may look like one entry that is missing.
         for name, fault, added in _transposed(gains, blocks):
             tried.append(Remedy(name, fault, _left(residual + added, scale)))
-        tried += _fitted(list(_block_terms(gains, blocks)), residual, scale, t)
+        if enough:
+            tried += _fitted(list(_block_terms(gains, blocks)), residual, scale, t)
         if suspect.gamma is not None:
             added = (gains["div D"] + gains["div Q"] - gains["gamma"]).sum(axis=1)
             name, fault = "div(D + Q) in place of the Gamma given", "Gamma is wrong"

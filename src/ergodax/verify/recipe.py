@@ -16,9 +16,10 @@ from ergodax.kernel import check_key
 from ergodax.recipe.metric import with_potential
 from ergodax.recipe.operators import as_operator
 from ergodax.recipe.recipe import Recipe, Variables
+from ergodax.recipe.returns import made
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.target.base import AbstractTarget
-from ergodax.verify import auxiliary
+from ergodax.verify import auxiliary, marginal
 from ergodax.verify.equation import (
     Drift,
     Equation,
@@ -145,8 +146,10 @@ def recipe(
     what it says, or, with `noise_covariance`, what a gradient's noise does. What automatic
     differentiation can't see (stop_gradient, rounding, the jump of a `where`) is looked for along
     segments between the points, to 1e-3 of the changes; a kink is no fault. That `auxiliary`
-    draws from exp(-energy) is tested by Stein's identities on 16,384 draws, false alarm 1e-6; a
-    variable that begins at a constant is told.
+    draws from exp(-energy) is tested by Stein's identities on 16,384 draws, and that the integral
+    of exp(-energy / T) over the other variables does not depend on the position, with a false
+    alarm of 1e-6 in all. A variable that begins at a constant is told, and so is an integral that
+    can't be found.
 
     Args:
         recipe: H, D and Q.
@@ -169,9 +172,10 @@ def recipe(
         A Report; print it.
 
     Raises:
-        TypeError: not a recipe or not a target.
+        TypeError: not a recipe or not a target; a function of the recipe that returns what it
+            must not.
         ValueError: no way to draw points, a noise without a step size, a residual that is not
-            finite.
+            finite, a state without numbers, or a function's result of another shape.
 
     Reference:
         Ma, Chen and Fox, A complete recipe for stochastic gradient MCMC, 2015, Theorem 1.
@@ -197,6 +201,7 @@ def recipe(
         key_points, key_gamma, key_draws, key_tails = jax.random.split(key, 4)
         given = _positions(recipe, target, points, position, temperature, key_points)
         known = with_potential(recipe, target.potential)
+        _check(known, first_of(given["position"]))
         drawn = auxiliary.draw(known, given["position"], names_of, key_draws)
         states = {**_shaken(drawn, temperature, key_draws), **given}
         z = first_of(states)
@@ -223,11 +228,32 @@ def recipe(
             equation, flat.curl, x, names_of(z), tolerance, num_drawn, fields=fields, **parts
         )
         report = judge(case)
-        start = None if drawn is None else auxiliary.judged(drawn, temperature)
+        start = _begun(flat, x, drawn, given["position"], temperature, key_draws)
     told: dict[str, Any] = {} if gamma_error is None else {"gamma_error": gamma_error}
     if start is not None:
         told |= {"auxiliary": start.words, "auxiliary_right": start.right}
+        told |= {"untested": start.untested}
     return dataclasses.replace(report, **told)
+
+
+def _begun(
+    flat: Flat,
+    points: Float[Array, "n d"],
+    drawn: auxiliary.Drawn | None,
+    positions: PyTree,
+    temperature: float,
+    key: PRNGKeyArray,
+) -> auxiliary.Verdict | None:
+    """How the other variables begin, and what they do to the law of the position."""
+    if drawn is None:
+        places = jax.vmap(flat.unravel)(points)["position"]
+        return marginal.alone(flat.recipe, places, temperature)
+    count = drawn.value.shape[1]
+
+    def integrate() -> auxiliary.Pulls | None:
+        return marginal.weighted_pulls(flat.recipe, positions, drawn.first, temperature, key, count)
+
+    return auxiliary.judged(drawn, temperature, integrate)
 
 
 def _friction(flat: Flat, spread: Product, temperature: float) -> Drift:
@@ -256,11 +282,22 @@ def _positions(
     found = double(target.freeze(points, "points"))
     one = first_of(found)
     inner = one["position"] if isinstance(one, dict) and "position" in one else one
-    names = jax.eval_shape(recipe.auxiliary, key, inner).keys()
+    check_size(tree.size(inner))
+    names = _others(recipe, inner)
     if isinstance(found, dict) and set(found) == {"position", *names}:
         return found
     target.check(one)
     return {"position": found}
+
+
+def _others(recipe: Recipe, position: PyTree) -> Variables:
+    """The shapes of the variables beside the position."""
+    return jax.eval_shape(lambda k, x: made(recipe.auxiliary, k, x), jax.random.key(0), position)
+
+
+def _check(recipe: Recipe, position: PyTree) -> None:
+    """Hold the functions of a recipe to what they must return."""
+    recipe.check({"position": position, **_others(recipe, position)})
 
 
 def _shaken(drawn: auxiliary.Drawn | None, temperature: float, key: PRNGKeyArray) -> Variables:

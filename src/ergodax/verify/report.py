@@ -19,7 +19,7 @@ from ergodax.verify.equation import (
     glancing,
     lookout,
 )
-from ergodax.verify.faults import Remedy, Suspect, remedies
+from ergodax.verify.faults import ENOUGH, Remedy, Suspect, remedies
 from ergodax.verify.region import in_words
 
 SINGLE = 1e-5  # of a root: those of constants are kept in single precision
@@ -55,6 +55,7 @@ class Report:
             where it makes no variable.
         auxiliary_right: False where it does not, or where exp(-energy) gives the position
             another law than exp(-U).
+        untested: for a recipe, what could be neither proved nor refuted, in words; else None.
     """
 
     points: np.ndarray
@@ -77,10 +78,14 @@ class Report:
     root_error: float | None = None
     auxiliary: str | None = None
     auxiliary_right: bool = True
+    untested: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Invariant, with nothing hidden, D positive semidefinite, Q skew, the right start."""
+        """Invariant, with nothing hidden, D positive semidefinite, Q skew, the right start.
+
+        What is `untested` does not count.
+        """
         return self.diffuses and self.invariant and not self.hidden and self.auxiliary_right
 
     @property
@@ -159,6 +164,12 @@ class Report:
             text = f"{fault}. With {name} the relative residual falls to {_number(left)}"
             more = ", or if ".join(others)
             return f"{text}. The same would be seen if {more}" if others else text
+        failing = int(np.sum(self.relative > self.tolerance))
+        if failing < ENOUGH:
+            return (
+                f"not known. The residual fails at {failing} of {len(self.points)} points, too "
+                "few to tell which term is wrong: the fault is a local one, or give more points="
+            )
         best = min(r.left for r in self.remedies)
         return (
             "not one term alone. None of the changes that were tried corrects it (relative "
@@ -167,13 +178,14 @@ class Report:
 
     def _verdict(self) -> str:
         if self.ok:
-            return "PROVED at these points: exp(-H/T) is invariant."
+            more = f" NOT TESTED: {self.untested}." if self.untested else ""
+            return f"PROVED at these points: exp(-H/T) is invariant.{more}"
         if not self.invariant:
             return "REFUTED: exp(-H/T) is not invariant."
         if self.hidden:
             return "REFUTED: the residual vanishes, but a derivative is hidden from it."
         if self.diffuses:
-            return "REFUTED: exp(-H/T) is invariant, but the other variables do not belong to it."
+            return "REFUTED: exp(-H/T) is invariant, but `auxiliary` or the energy is wrong."
         return "REFUTED: the residual vanishes, but D and Q do not make a diffusion."
 
     def _residual(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
@@ -111,6 +112,7 @@ def sde(
         )
         turn = None if curl is None else _product(curl, "curl", unravel)
         _check_shapes(equation, turn, flat)
+        _check_structure(drift, z)
         if points is None:
             key_draw, key_tail = jax.random.split(
                 jax.random.key(0) if key is None else check_key(key)
@@ -129,6 +131,20 @@ def _product(function: Callable[[PyTree], Any], name: str, unravel: Callable[...
         return tree.ravel(as_operator(function(unravel(x)), name).mv(unravel(v)))[0]
 
     return product
+
+
+def _check_structure(drift: Callable[[PyTree], PyTree], z: PyTree) -> None:
+    """Hold the drift of a state of parts to parts of the same names, each of the same size."""
+    if jax.tree.structure(z) == jax.tree.structure(0):
+        return  # a vector: its size alone counts
+    found = jax.eval_shape(drift, z)
+    shapes, wanted = (jax.tree.map(np.shape, each) for each in (found, z))
+    same = jax.tree.structure(found) == jax.tree.structure(z)
+    if not same or jax.tree.map(np.size, found) != jax.tree.map(np.size, z):
+        raise ValueError(
+            f"drift must return what has the structure of the state, {wanted}, and not {shapes}: "
+            "which part moves by what would be a guess."
+        )
 
 
 def _check_shapes(equation: Equation, curl: Product | None, z: Vector) -> None:

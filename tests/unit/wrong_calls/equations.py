@@ -103,6 +103,12 @@ CASES = {
         ValueError,
         ("10000 numbers", "fewer dimensions"),
     ),
+    "recipe, no numbers": Case(
+        lambda: recipe(target=no_draws(), position=jnp.zeros(0)), ValueError, ("no numbers",)
+    ),
+    "recipe, points without numbers": Case(
+        lambda: recipe(target=no_draws(), points=np.zeros((3, 0))), ValueError, ("no numbers",)
+    ),
     "recipe, no points": Case(
         lambda: recipe(target=no_draws()), ValueError, ("points", "position")
     ),
