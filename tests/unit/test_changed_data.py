@@ -1,6 +1,7 @@
 """A run is not resumed with data that have changed anywhere, in whatever form they come."""
 
 import os
+import time
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +83,7 @@ def test_a_stream_without_a_name_is_not_kept(tmp_path):
 
 def test_a_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
     path, read = tmp_path / "rows.npy", []
+    monkeypatch.setattr(digests, "SETTLED", -60.0)  # as if after a while
     digest = digests._of_file
     monkeypatch.setattr(digests, "_of_file", lambda *a: read.append(a) or digest(*a))
     np.save(path, ROWS)
@@ -93,6 +95,37 @@ def test_a_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
     assert digests.of_files([path]) == first and len(read) == 3
     np.save(path, CHANGED)
     assert digests.of_files([path]) != first
+
+
+def test_a_change_that_keeps_the_time_is_seen(tmp_path, monkeypatch):
+    """As by rsync in place; or within the grain of the file system's time; or by a memory map."""
+    path = tmp_path / "rows.npy"
+    np.save(path, ROWS)
+    os.utime(path, ns=(1, 1))
+    first = digests.of_files([path])  # not remembered: it has just been written
+
+    def write(rows):
+        map = np.lib.format.open_memmap(path, mode="r+")
+        map[:] = rows
+        os.utime(path, ns=(1, 1))
+
+    write(CHANGED)
+    assert digests.of_files([path]) != first
+    assert not (tmp_path / "cache" / "digests.json").exists()
+    monkeypatch.setattr(digests, "SETTLED", -60.0)
+    changed = digests.of_files([path])
+    write(ROWS)
+    assert digests.of_files([path]) == first != changed
+
+
+def test_what_is_written_to_a_map_that_stays_open_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "SETTLED", -60.0)
+    map = np.lib.format.open_memmap(tmp_path / "x", "w+", ROWS.dtype, ROWS.shape)
+    map[:] = ROWS
+    first = digests.of_files([tmp_path / "x"])
+    time.sleep(0.02)  # the grain of the system's time
+    map[:] = CHANGED
+    assert digests.of_files([tmp_path / "x"]) != first
 
 
 def test_without_a_place_for_them_digests_are_made_each_time(tmp_path, monkeypatch):

@@ -63,6 +63,12 @@ def test_a_damaged_file_is_refused_and_the_one_before_it_serves(tmp_path, damage
     assert facts == {"done": 1}
 
 
+def test_a_folder_in_the_place_of_the_file_is_named(tmp_path):
+    (tmp_path / "c").mkdir()
+    with pytest.raises(ex.CheckpointError, match="c is a folder, but a checkpoint is a file"):
+        checkpoint.load(tmp_path / "c", content())
+
+
 def test_a_kill_between_the_two_renames_leaves_the_previous_file(tmp_path):
     path = checkpoint.save(tmp_path / "c", content(), {"done": 1})
     path.rename(tmp_path / "c.previous")

@@ -161,7 +161,7 @@ CHANGES = {
     "key": (minibatch, {"key": jax.random.key(6)}, "key"),
     "thin": (minibatch, {"thin": 2}, "thin (3 then, 2 now)"),
     "burn-in": (minibatch, {"burn_in": 6}, "burn_in (5 then, 6 now)"),
-    "chains": (minibatch, {"num_chains": 3}, "position"),
+    "chains": (minibatch, {"num_chains": 3}, "the number of chains (2 then, 3 now)"),
     "start": (minibatch, {"start": {"w": jnp.ones(2, jnp.float32)}}, "position"),
     "collect": (minibatch, {"collect": lambda p: p["w"] ** 2}, "the program of a step"),
 }

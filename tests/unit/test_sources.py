@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -213,6 +215,46 @@ def test_large_but_finite_numbers_are_no_fault(tmp_path):
         ex.data.npy(tmp_path / "x.npy").read(ORDER, 0)
 
 
+@pytest.mark.parametrize(
+    ("stored", "dtype", "value"),
+    [
+        ("i4", "uint8", 260),
+        ("i4", "uint32", -1),
+        ("i4", "int8", 128),
+        ("i4", "bool", 2),
+        ("i4", "float16", 70_000),
+        ("f4", "int32", 0.5),
+        ("f4", "int32", 2.0**31),
+        ("f4", "float16", 1e6),
+    ],
+)
+def test_a_value_that_a_dtype_cannot_hold_is_named(stored, dtype, value, tmp_path):
+    x = np.arange(80).reshape(40, 2).astype(stored)
+    if dtype == "bool":
+        x = x % 2
+    np.save(tmp_path / "x.npy", x)
+    source = ex.data.npy(tmp_path / "x.npy", block_rows=40, dtype=dtype)
+    np.testing.assert_array_equal(source.as_seen(source.read(ORDER, 0)), x.astype(dtype))
+    x[17, 1] = value
+    np.save(tmp_path / "x.npy", x)
+    source = ex.data.npy(tmp_path / "x.npy", block_rows=40, page_rows=5, dtype=dtype)
+    said = rf"x\.npy has the value .*{re.escape(str(x[17, 1]))} in row 17, place \[1\],.*'{dtype}'"
+    for read in (lambda: source.read(ORDER, 0), lambda: source.subset(40)):
+        with pytest.raises(ValueError, match=said):
+            read()
+    np.testing.assert_array_equal(ex.data.npy(tmp_path / "x.npy").subset(40), x)
+
+
+def test_what_only_loses_digits_fits(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3, np.complex64))
+    with pytest.raises(TypeError, match="dtype='float32' has no imaginary part"):
+        ex.data.npy(tmp_path / "x.npy", dtype="float32")
+    np.save(tmp_path / "x.npy", np.array([2**24 + 1, -(2**31), 2**31 - 1], "i4"))
+    ex.data.npy(tmp_path / "x.npy", dtype="float32").read(ORDER, 0)
+    np.save(tmp_path / "x.npy", np.array([0.1, 65_504.0, -1e-9], "f4"))
+    ex.data.npy(tmp_path / "x.npy", dtype="float16").read(ORDER, 0)
+
+
 def write(folder, what):
     path = folder / "bad.npy"
     if isinstance(what, bytes):
@@ -226,6 +268,7 @@ GOOD = np.lib.format.magic(1, 0) + (118).to_bytes(2, "little")
 BAD_FILES = {
     "pickled": (np.array([{}, {}], object), TypeError, "pickled"),
     "text": (np.array(["a", "b"]), TypeError, "must be numbers"),
+    "long double": (np.zeros(3, np.longdouble), TypeError, "which no device has. Save it anew"),
     "structured": (np.zeros(3, [("a", "f4"), ("b", "i4")]), TypeError, "structured"),
     "fortran": (np.asfortranarray(np.ones((4, 3))), ValueError, "Fortran's order"),
     "number": (np.float32(3.0), ValueError, "single number"),
@@ -257,6 +300,20 @@ def test_a_file_cut_while_it_is_read_is_an_error(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="cut since it was opened"):
         source.read(ORDER, 0)
+
+
+def test_a_file_that_is_written_anew_is_an_error(tmp_path):
+    """The old header would make other rows of it."""
+    path = saved(tmp_path)[0]
+    source, x = ex.data.npy(path), np.load(path)
+    for anew in (np.column_stack([x, x]), x.astype("f8"), x[::-1]):
+        np.save(path, anew)
+        os.utime(path, ns=(1, 1))  # as if after a while
+        with pytest.raises(ValueError, match=r"X\.npy has been written anew"):
+            source.read(ORDER, 0)
+    posterior = ex.Posterior(lambda w: -(w @ w), lambda w, x: -w @ x, source)
+    with pytest.raises(ValueError, match=r"^\S*X\.npy has been written anew"):
+        ex.sample(ex.sgld(ex.Minibatch(posterior, 5), 1e-3), np.zeros(3), 9, key=jax.random.key(0))
 
 
 def test_files_that_differ_in_rows_are_named(tmp_path):

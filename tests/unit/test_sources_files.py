@@ -1,6 +1,8 @@
 """How rows come from files into a run: past the cache, into memory used again, when due."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -126,24 +128,21 @@ def sample(posterior, steps=60, **options):
 
 
 class AtOnce:
-    """A pool that has done everything before it returns."""
-
-    def __init__(self, threads):
-        pass
+    """Readers that have done everything before they return."""
 
     def submit(self, function, *arguments):
         future = Future()
         future.set_result(function(*arguments))
         return future
 
-    def shutdown(self, **options):
+    def close(self):
         pass
 
 
 @pytest.mark.slow
 def test_memory_is_used_again_when_it_is_free(tmp_path, monkeypatch):
     """A block is read, to the end, before the first step with the one before it."""
-    monkeypatch.setattr(prefetch, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(prefetch, "Readers", AtOnce)
     posterior, made = posterior_of(tmp_path, block_rows=100), []
     go_to, room_of = prefetch.Prefetch._go_to, prefetch.room
     monkeypatch.setattr(prefetch, "room", lambda shapes: made.append(1) or room_of(shapes))
@@ -178,7 +177,7 @@ def read(monkeypatch):
 
 @pytest.mark.slow
 def test_a_resumed_run_reads_where_it_is(tmp_path, read, monkeypatch):
-    monkeypatch.setattr(prefetch, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(prefetch, "Readers", AtOnce)
     posterior = posterior_of(tmp_path, block_rows=100)
     whole = sample(posterior, 12, num_chains=1)
     assert read == [0, 1, 2, 3, 4, 5, 6, 7, 8]
@@ -194,6 +193,24 @@ def test_a_resumed_run_reads_where_it_is(tmp_path, read, monkeypatch):
 def test_a_block_of_all_rows_is_read_once(tmp_path, read):
     sample(posterior_of(tmp_path), num_chains=1)
     assert read == [0]
+
+
+WAITS = """
+import time, jax, jax.numpy as jnp, numpy as np, ergodax as ex
+def batches():
+    yield np.ones((20, 3), "f4")
+    time.sleep(3_600)
+data = ex.data.stream(batches, num_rows=40, block_rows=20)
+posterior = ex.Posterior(lambda w: -(w @ w), lambda w, x: -(w @ x), data)
+kernel = ex.sgld(ex.Minibatch(posterior, 5), 1e-3)
+ex.sample(kernel, jnp.zeros(3), 2, key=jax.random.key(0), num_chains=2, progress=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_while_an_iterator_waits():
+    """The next block is being read when the last step has been taken."""
+    subprocess.run([sys.executable, "-c", WAITS], check=True, timeout=120)  # it waits for longer
 
 
 # What needs all rows

@@ -1,6 +1,7 @@
 """Sources of other formats: Zarr, Parquet, iterators; and a shuffled copy."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -54,6 +55,45 @@ def test_zarr_opened_again_is_the_same(group):
     assert ex.data.zarr(store) != ex.data.zarr(store), "in memory: itself alone"
 
 
+@pytest.mark.parametrize("options", [{}, {"shards": (20, 6)}, {"zarr_format": 2}], ids=str)
+@pytest.mark.parametrize("where", ["folder", "memory"])
+def test_a_chunk_without_a_file_is_refused(options, where, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    store = tmp_path / "x.zarr" if where == "folder" else zarr.storage.MemoryStore()
+    x = np.ones((103, 6), "f4")
+    x[40:60] = 0.0
+
+    def make(empty):
+        config = {"write_empty_chunks": empty}
+        zarr.create_array(store, data=x, chunks=(10, 3), overwrite=True, config=config, **options)
+
+    make(True)
+    np.testing.assert_array_equal(ex.data.zarr(store).subset(103), x)
+    make(False)
+    named = r"chunk (c/4/0|c/2/0|4\.0) is" if where == "folder" else "of .* chunks are"
+    with pytest.raises(ValueError, match=rf"not complete: .*{named}.*allow_missing_chunks=True"):
+        ex.data.zarr(store)
+    source = ex.data.zarr(store, allow_missing_chunks=True)
+    np.testing.assert_array_equal(source.subset(103), x)
+
+
+def test_a_chunk_that_changes_is_an_error(group):
+    zarr = pytest.importorskip("zarr")
+    path, x = group
+    source, y = ex.data.zarr(path, "X", block_rows=103), zarr.open_group(path)["X"]
+    same = ex.data.zarr(path, "X", block_rows=103)
+    y[:10] = x[:10] + 1.0
+    os.utime(path / "X" / "c" / "0" / "0", ns=(1, 1))
+    with pytest.raises(ValueError, match="X has changed since it was opened, in its chunk c/0/0"):
+        source.read(ORDER, 0)
+    new = ex.data.zarr(path, "X", block_rows=103)
+    assert new != source and source == same
+    np.testing.assert_array_equal(new.subset(103)[:10], x[:10] + 1.0)
+    y.resize((50, 3))
+    with pytest.raises(ValueError, match="the file of the chunk c/5/0 is missing"):
+        new.read(ORDER, 0)
+
+
 def test_bad_zarr_is_refused(group, tmp_path):
     path, _ = group
     with pytest.raises(ValueError, match="has no array 'z', only"):
@@ -91,6 +131,21 @@ def test_parquet(table):
         np.testing.assert_array_equal(x[:, 0], rows_of(source.pages, number))
     assert ex.data.parquet(table, ["b"]).row.shape == (1,)
     assert ex.data.parquet(table.parent, target="y") == ex.data.parquet(table.parent, target="y")
+
+
+def test_parquet_that_is_written_anew_is_an_error(table):
+    import pyarrow
+    from pyarrow import parquet
+
+    source, before = ex.data.parquet(table, target="y", block_rows=25), parquet.read_table(table)
+    columns = {name: before[name] for name in before.column_names}
+    others = [{"q" if k == "a" else k: v for k, v in columns.items()}]
+    others += [columns, {k: v[::-1] for k, v in columns.items()}]
+    for rows, new in zip((10, 7, 10), others, strict=True):
+        parquet.write_table(pyarrow.table(new), table, row_group_size=rows)
+        os.utime(table, ns=(1, 1))
+        with pytest.raises(ValueError, match=r"t\.parquet has been written anew"):
+            source.read(ORDER, 0)
 
 
 def test_bad_parquet_is_refused(table, tmp_path):
@@ -172,6 +227,28 @@ def test_bad_streams_are_refused():
         bad.read(ORDER, 0)
 
 
+def test_a_stream_is_checked_in_the_dtype_of_its_blocks():
+    x = np.ones((40, 3))
+    x[25, 1] = 1e300
+    source = ex.data.stream(lambda: iter(np.split(x, 4)), num_rows=40, block_rows=40)
+    with pytest.raises(ValueError, match=r"number 2 .*\(or too large for float32\) in row 25\."):
+        source.read(ORDER, 0)
+    whole = ex.data.stream(
+        lambda: iter(np.split(np.arange(260, 300), 4)), num_rows=40, dtype="uint8"
+    )
+    with pytest.raises(ValueError, match="number 0 .*value 260 in row 0 which dtype='uint8'"):
+        whole.read(ORDER, 0)
+
+
+def test_empty_batches_of_a_stream_are_passed_over():
+    x = np.arange(12.0)
+    parts = [x[:0], x[:5], x[5:5], x[5:], x[:0]]
+    source = ex.data.stream(lambda: iter(parts), num_rows=12)
+    np.testing.assert_array_equal(source.read(ORDER, 0), x)
+    with pytest.raises(ValueError, match="without batches, or with empty ones"):
+        ex.data.stream(lambda: iter([x[:0]] * 3), num_rows=12)
+
+
 # A shuffled copy
 
 
@@ -205,6 +282,25 @@ def test_every_order_of_a_shuffle_is_equally_likely(tmp_path):
         seen[order] = seen.get(order, 0) + 1
     assert len(seen) == 24
     assert sum((c - 20) ** 2 / 20 for c in seen.values()) < stats.chi2.isf(1e-6, 23)
+
+
+def test_a_shuffle_without_room_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource")
+    source, limits = (
+        ex.data.npy(*saved(tmp_path, n=5003)),
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+    )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(
+            OSError, match="can't be written to .*copy, and is removed: .* room for"
+        ):
+            ex.data.shuffle(source, tmp_path / "copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ex.data.shuffle(source, tmp_path / "copy").num_rows == 5003
+    with pytest.raises(FileExistsError, match="copy is there already. Choose another folder"):
+        ex.data.shuffle(source, tmp_path / "copy")
 
 
 def test_bad_shuffles_are_refused(tmp_path):

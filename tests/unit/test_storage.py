@@ -206,6 +206,14 @@ def test_last_states_that_are_missing_are_named(tmp_path):
         ex.Samples.load(tmp_path / "draws.zarr")
 
 
+def test_the_folder_of_a_run_says_where_its_draws_are(tmp_path):
+    saved(tmp_path / "draws.zarr", 1)
+    with pytest.raises(
+        ex.CheckpointError, match="folder of a run, whose draws are in .*draws.zarr"
+    ):
+        ex.Samples.load(tmp_path)
+
+
 def test_the_last_states_of_other_draws_are_named(tmp_path):
     for number in (1, 2):
         saved(tmp_path / f"{number}.zarr", number)

@@ -151,19 +151,25 @@ def infer(
             nuts=nuts,
             checkpoint=keep,
         )
-    paths, failure = {}, None
-    try:
-        paths = {} if place is None else inference.write(found, place, title)
-    except OSError as error:  # such as a full disk: the answer is shown all the same
-        failure = f"the answer was not written to {place}: {error}. Make room, or choose another."
+    paths, failure = _written(found, place, title)
     if json_:
         tell_json(inference.facts(found), paths)
     else:
         _show(console, inference.legibly(found))
     tell_files(console, paths)
-    if failure is not None:
+    if failure:
         raise ValueError(failure)
     return 0 if found.result.converged else 1
+
+
+def _written(found: Any, place: Path | None, title: str) -> tuple[dict[str, Path], str]:
+    """The files, and why there are none where the disk is full, say: the answer is shown first."""
+    from ergodax.report import inference
+
+    try:
+        return ({} if place is None else inference.write(found, place, title)), ""
+    except OSError as error:
+        return {}, f"the answer was not written to {place}: {error}. Make room, or choose another."
 
 
 @contextlib.contextmanager

@@ -1,8 +1,12 @@
 """What files contain, in short texts: whole files are read, once each until they change.
 
-A digest is remembered by the file's device and inode, its size and the time of its last change, in
-`digests.json` of the user's cache folder, so that a run that is resumed need not read its data
-again.
+A digest is remembered by the file's device and inode, its size and the times at which the system
+last noted a change of its content and of its entry, in `digests.json` of the user's cache folder,
+so that a run that is resumed need not read its data again.
+
+Not remembered is that of a file which has just been changed, since its next change may bear the
+same times. What is written to a memory map is noted when a page of it is first written after it
+has gone to the disk; so the file is brought there before its times are looked at.
 """
 
 import contextlib
@@ -10,6 +14,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +28,7 @@ from ergodax.cache import cache_folder
 
 PIECE = 2**24  # bytes that a thread reads and digests at a time
 THREADS = 8  # at most
+SETTLED = 2.0  # seconds after a change until the next one has other times, on any file system
 MOST_REMEMBERED = 10_000  # files; the oldest are forgotten
 
 
@@ -31,14 +37,31 @@ def of_files(paths: list[Path]) -> list[dict[str, Any]]:
     known = _remembered()
     found, new = [], {}
     for path in paths:
-        stat = path.stat()
-        stamp = f"{stat.st_dev}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}"
-        if stamp not in known:
-            known[stamp] = new[stamp] = _of_file(path, stat.st_size)
-        found.append({"name": path.name, "bytes": stat.st_size, "digest": known[stamp]})
+        _bring_to_disk(path)
+        begin, stat = time.time(), path.stat()
+        digest = known.get(_stamp(stat))
+        if digest is None:
+            digest = _of_file(path, stat.st_size)
+            changed = max(stat.st_mtime, stat.st_ctime)
+            if changed + SETTLED < begin and _stamp(path.stat()) == _stamp(stat):
+                new[_stamp(stat)] = digest
+        found.append({"name": path.name, "bytes": stat.st_size, "digest": digest})
     if new:
         _remember(new)
     return found
+
+
+def _stamp(stat: os.stat_result) -> str:
+    """What a digest is remembered by."""
+    return ":".join(
+        str(x) for x in (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    )
+
+
+def _bring_to_disk(path: Path) -> None:
+    """Write what the system holds back of a file, where it lets a reader ask for that."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def of_rows(pieces: Iterator[PyTree]) -> str:

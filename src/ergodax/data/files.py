@@ -18,7 +18,7 @@ from jaxtyping import Int64, PyTree, UInt8
 
 from ergodax.checks import leaves
 from ergodax.data import digests
-from ergodax.data.paged import Paged, Reader, stamps
+from ergodax.data.paged import AsOpened, Paged, Reader
 from ergodax.data.source import Ranges, check_rows, delivered, put
 
 Places = Int64[np.ndarray, "_ 2"]
@@ -87,6 +87,7 @@ class Shard(NamedTuple):
     """One file: where its numbers begin, how many rows, and of what."""
 
     path: Path
+    opened: AsOpened
     offset: int
     rows: int
     shape: tuple[int, ...]
@@ -121,8 +122,9 @@ class _NpyReader(Reader):
             _read_array(shards, way, ranges, array)
 
     def identity(self) -> tuple:
-        """Paths, and what the file system says of them."""
-        return stamps(self.files)
+        """Paths, and what the file system said of them."""
+        shards = [shard for array in self.arrays for shard in array]
+        return tuple(shard.opened.identity for shard in shards)
 
     def facts(self) -> dict[str, Any]:
         """Names, sizes and digests of the files."""
@@ -145,6 +147,7 @@ def _shards(path: Path) -> list[Shard]:
 
 
 def _header(path: Path) -> Shard:
+    opened = AsOpened(path)
     with open(path, "rb") as file:
         try:
             version = np.lib.format.read_magic(file)
@@ -166,11 +169,11 @@ def _header(path: Path) -> Shard:
             "Write it anew in rows: np.save(new, np.ascontiguousarray(np.load(old))), or, where "
             "that takes too much memory, column by column into np.lib.format.open_memmap(new)."
         )
-    shard = Shard(path, offset, shape[0], tuple(shape[1:]), dtype)
-    if path.stat().st_size < offset + shard.rows * shard.row_bytes:
+    shard = Shard(path, opened, offset, shape[0], tuple(shape[1:]), dtype)
+    if (size := opened.stamp[1]) < offset + shard.rows * shard.row_bytes:
         raise ValueError(
             f"{path} is truncated: its header promises {shard.rows} rows of {shard.row_bytes} "
-            f"bytes, and the file has {path.stat().st_size} bytes."
+            f"bytes, and the file has {size} bytes."
         )
     return shard
 
@@ -191,7 +194,8 @@ def _read_array(
         part, done = out[done : done + rows], done + rows
         target = part if out.dtype == shard.dtype else np.empty(part.shape, shard.dtype)
         places = shard.offset + inside * shard.row_bytes
-        way.read(shard.path, places, target.reshape(-1).view(np.uint8))
+        with shard.opened:
+            way.read(shard.path, places, target.reshape(-1).view(np.uint8))
         if target is not part:
             put(part, target, str(shard.path))
 

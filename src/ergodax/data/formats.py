@@ -2,6 +2,8 @@
 
 import bisect
 import functools
+import math
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ergodax.checks import file_path, instance, shown
+from ergodax.checks import file_path, flag, instance, shown
 from ergodax.data import digests
-from ergodax.data.paged import Paged, Reader, stamps
+from ergodax.data.paged import AsOpened, Paged, Reader, stamp
 from ergodax.data.source import Ranges, check_rows, delivered, put
 
 KEPT = 2  # decoded row groups, since a block may end inside one
@@ -73,6 +75,7 @@ def zarr(
     page_rows: Any = None,
     passes: Any = 1,
     dtype: Any = None,
+    allow_missing_chunks: bool = False,
 ) -> Paged:
     """Data in a Zarr array or group, read in blocks while a chain runs.
 
@@ -88,6 +91,9 @@ def zarr(
         passes: how often each row of a block is used before the next block.
         dtype: what a batch is cast to on the device, one for all arrays or a tree like the data
             with None for as stored.
+        allow_missing_chunks: read a chunk without a file as the fill value. Zarr leaves the files
+            of such chunks out, unless it is told to write them; but a file that was lost looks the
+            same, so that a missing one is refused by default.
 
     Returns:
         A source: the `data` of ex.Posterior.
@@ -95,8 +101,9 @@ def zarr(
     Raises:
         FileNotFoundError: nothing at `path`.
         TypeError: an array of something other than numbers, or an argument of the wrong type.
-        ValueError: no such array in the group, arrays that differ in their number of rows, a
-            number out of range; when read, NaN or infinity.
+        ValueError: no such array in the group, arrays that differ in their number of rows, chunks
+            without a file, a number out of range; when read, NaN or infinity, or a file that has
+            changed since it was opened.
 
     Example:
         >>> import ergodax as ex, numpy as np, tempfile, zarr
@@ -106,7 +113,7 @@ def zarr(
         >>> ex.data.zarr(folder).num_rows
         1000
     """
-    reader = _ZarrReader(path, names)
+    reader = _ZarrReader(path, names, flag("allow_missing_chunks", allow_missing_chunks))
     return Paged(reader, block_rows=block_rows, page_rows=page_rows, passes=passes, dtype=dtype)
 
 
@@ -119,6 +126,7 @@ class _ParquetReader(Reader):
         self.files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         if not self.files:
             raise ValueError(f"the folder {path} has no .parquet files.")
+        self.opened = [AsOpened(file) for file in self.files if file.exists()]
         opened = [_opened(file) for file in self.files]
         schema = opened[0].schema_arrow
         for file, one in zip(self.files, opened, strict=True):
@@ -169,8 +177,9 @@ class _ParquetReader(Reader):
                 begin, done = last, done + count
 
     def identity(self) -> tuple:
-        """What the file system says of the files, and the columns."""
-        return stamps(self.files), tuple(self.columns), len(self.x)
+        """What the file system said of the files, and the columns."""
+        files = tuple(file.identity for file in self.opened)
+        return files, tuple(self.columns), len(self.x)
 
     def facts(self) -> dict[str, Any]:
         """Names, sizes and digests of the files, and the columns."""
@@ -178,7 +187,11 @@ class _ParquetReader(Reader):
         return {"format": "parquet", "files": files, "columns": self.columns}
 
     def _decoded(self, k: int) -> list[np.ndarray]:
-        file, group = self.files[self.groups[k][0]], self.groups[k][1]
+        number, group = self.groups[k]
+        with self.opened[number]:
+            return self._columns(self.files[number], group)
+
+    def _columns(self, file: Path, group: int) -> list[np.ndarray]:
         try:
             table = _opened(file).read_row_group(group, columns=self.columns, use_threads=True)
         # A damaged file can fail in any stage of the decoder, in errors of several kinds.
@@ -239,7 +252,7 @@ class _ZarrReader(Reader):
 
     pages = None
 
-    def __init__(self, path: Any, names: Any) -> None:
+    def __init__(self, path: Any, names: Any, allow_missing: bool) -> None:
         self.arrays, structure = jax.tree.flatten(_arrays(path, names))
         labels = [f"{path}/{array.path}".rstrip("/") for array in self.arrays]
         shapes = []
@@ -252,23 +265,22 @@ class _ZarrReader(Reader):
         self.num_rows = check_rows(counts)
         self.grain = min(self.num_rows, max((a.shards or a.chunks)[0] for a in self.arrays))
         self.row, self.names = structure.unflatten(shapes), structure.unflatten(labels)
+        named = zip(self.arrays, labels, strict=True)
+        self.chunks = [_Chunks(array, label, allow_missing) for array, label in named]
 
     def read(self, ranges: Ranges, out: PyTree) -> None:
         """Read range by range; chunks are decoded by Zarr's own threads."""
-        names = jax.tree.leaves(self.names)
-        for array, name, whole in zip(self.arrays, names, jax.tree.leaves(out), strict=True):
+        each = zip(self.chunks, jax.tree.leaves(self.names), jax.tree.leaves(out), strict=True)
+        for chunks, name, whole in each:
             done = 0
             for begin, end in ranges.tolist():
-                try:
-                    rows = array[begin:end]
-                except Exception as error:  # as of Parquet
-                    raise damage(name, f"the rows {begin} to {end}", error) from error
+                rows = chunks.read(begin, end)
                 put(whole[done : done + end - begin], rows, name)
                 done += end - begin
 
     def identity(self) -> tuple:
-        """Of arrays in folders, where and when these were made; others are themselves alone."""
-        return tuple(_stamp(array) for array in self.arrays)
+        """Of arrays in folders, their files; others are themselves alone."""
+        return tuple(chunks.identity for chunks in self.chunks)
 
     def facts(self) -> dict[str, Any]:
         """Names, shapes, dtypes, chunks, and a digest of the files or, elsewhere, of the rows."""
@@ -280,12 +292,74 @@ class _ZarrReader(Reader):
         return {"format": "zarr", "arrays": arrays}
 
 
-def _stamp(array: Any) -> Any:
-    root = getattr(array.store, "root", None)
-    if not isinstance(root, Path):
-        return id(array)
-    folder = root.resolve() / array.path
-    return str(folder), stamps([folder / name for name in METADATA if (folder / name).exists()])
+class _Chunks:
+    """An array's chunks, or shards, and in a folder the files of them as they were when opened.
+
+    Args:
+        array: of Zarr.
+        label: what to call it in an error.
+        allow_missing: whether a chunk without a file is the fill value.
+
+    Raises:
+        ValueError: a chunk has no file.
+    """
+
+    def __init__(self, array: Any, label: str, allow_missing: bool) -> None:
+        self.array, self.label, self.allow_missing = array, label, allow_missing
+        size = array.shards or array.chunks
+        self.rows, root = size[0], getattr(array.store, "root", None)
+        self.grid = tuple(-(-n // max(1, k)) for n, k in zip(array.shape, size, strict=True))
+        self.folder = root.resolve() / array.path if isinstance(root, Path) else None
+        self.identity: Any = id(array)
+        if self.folder is not None:
+            every = np.ndindex(self.grid)
+            self.seen = np.fromiter((self._stamp(at) for at in every), np.int64).reshape(self.grid)
+            about = [str(stamp(x)) for x in (self.folder / n for n in METADATA) if x.exists()]
+            self.identity = str(self.folder), *about, hash(self.seen.tobytes()), allow_missing
+        elif not allow_missing:
+            each = math.prod(-(-n // k) for n, k in zip(size, array.chunks, strict=True))
+            if (missing := math.prod(self.grid) - array.nchunks_initialized // each) > 0:
+                raise self._missing(f"{missing} of {math.prod(self.grid)} chunks are")
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """The rows [begin, end). Raises: ValueError: they can't be read, or files have changed."""
+        try:
+            rows = self.array[begin:end]
+        except Exception as error:  # as of Parquet
+            self._compare(begin, end)
+            raise damage(self.label, f"the rows {begin} to {end}", error) from error
+        self._compare(begin, end)
+        return rows
+
+    def _compare(self, begin: int, end: int) -> None:
+        if self.folder is None:
+            return
+        first, last = begin // self.rows, -(-end // self.rows)
+        for k, *rest in np.ndindex(last - first, *self.grid[1:]):
+            if self._stamp(at := (first + k, *rest)) != self.seen[at]:
+                raise ValueError(
+                    f"{self.label} has changed since it was opened, in its chunk {self._key(at)}. "
+                    "Open the data again, and begin anew with them."
+                )
+
+    def _stamp(self, at: tuple[int, ...]) -> int:
+        """A number that the file of a chunk is told by; 0 without one."""
+        try:
+            found = os.stat(f"{self.folder}/{self._key(at)}")
+        except FileNotFoundError:
+            if self.allow_missing:
+                return 0
+            raise self._missing(f"the file of the chunk {self._key(at)} is") from None
+        return hash((found.st_ino, found.st_size, found.st_mtime_ns)) or 1
+
+    def _key(self, at: tuple[int, ...]) -> str:
+        return self.array.metadata.encode_chunk_key(at)
+
+    def _missing(self, what: str) -> ValueError:
+        return ValueError(
+            f"{self.label} is not complete: {what} missing. Copy the array again; or, where a "
+            "chunk without a file is meant to be the fill value, pass allow_missing_chunks=True."
+        )
 
 
 def _content(array: Any, rows: int) -> Any:

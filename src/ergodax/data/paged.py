@@ -9,6 +9,7 @@ is cut between pages, so that a block is a simple random sample of pages.
 
 import abc
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from ergodax.data.source import (
     Order,
     Ranges,
     Source,
-    check_finite,
+    check_values,
     found_in_a_scan,
     room,
     row_bytes,
@@ -109,10 +110,45 @@ class Pages:
         return ranges
 
 
-def stamps(paths: list[Path]) -> tuple:
-    """Files, and what the file system tells them apart by."""
-    stats = [(path.resolve(), path.stat()) for path in paths]
-    return tuple((str(path), x.st_ino, x.st_size, x.st_mtime_ns) for path, x in stats)
+def stamp(path: Path) -> tuple[int, int, int]:
+    """What the file system tells one content of a file from another by."""
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class AsOpened:
+    """A file as it was when this was made; also a context in which it is read.
+
+    Whether it still is so is looked for at the end: a change while it is read is seen, and what its
+    decoder says of another file is not passed on.
+
+    Args:
+        path: of the file.
+
+    Attributes:
+        identity: what tells it from other files and from itself with another content.
+
+    Raises:
+        ValueError: at the end of the context, it is not as it was.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.stamp = path, stamp(path)
+
+    @property
+    def identity(self) -> tuple:
+        """Its place and its stamp."""
+        return str(self.path.resolve()), self.stamp
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if (error is None or isinstance(error, Exception)) and stamp(self.path) != self.stamp:
+            raise ValueError(
+                f"{self.path} has been written anew or cut since it was opened, so its rows may be "
+                "others. Open the data again, and begin anew with them."
+            ) from error
 
 
 def _merged(ranges: Ranges) -> Ranges:
@@ -159,6 +195,8 @@ class Paged(Source):
     ) -> None:
         self.reader, self.num_rows, self.row = reader, reader.num_rows, reader.row
         self._options(", ".join(jax.tree.leaves(reader.names)), block_rows, passes, dtype)
+        named = jax.tree.leaves(self.example), jax.tree.leaves(reader.names)
+        self._checked = list(zip(*named, strict=True))
         self.page_rows = self._page_rows(page_rows)
         lengths = reader.pages
         if lengths is None:
@@ -221,4 +259,5 @@ class Paged(Source):
 
     def _fill(self, ranges: Ranges, out: PyTree) -> None:
         self.reader.read(ranges, out)
-        jax.tree.map(lambda x, name: check_finite(x, ranges, name), out, self.reader.names)
+        for array, (like, name) in zip(jax.tree.leaves(out), self._checked, strict=True):
+            check_values(array, like, ranges, name)

@@ -1,8 +1,13 @@
 """Streamed data: the next block of each chain is read while the device samples from this one."""
 
+import contextlib
+import functools
+import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -45,6 +50,44 @@ class Reading(NamedTuple):
         return self.rows
 
 
+class Readers:
+    """Threads that read, for whose end a process does not wait, as it does for an executor's.
+
+    An iterator of the user's may wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[tuple[Future, Callable[[], Any]] | None] = SimpleQueue()
+        self.threads: list[threading.Thread] = []
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future:
+        """Begin a call when a thread is free."""
+        if len(self.threads) < READERS:
+            self.threads.append(threading.Thread(target=_work, args=(self.tasks,), daemon=True))
+            self.threads[-1].start()
+        future: Future = Future()
+        self.tasks.put((future, functools.partial(function, *args)))
+        return future
+
+    def close(self) -> None:
+        """Begin no more calls, and let the threads end."""
+        with contextlib.suppress(Empty):
+            while True:
+                self.tasks.get_nowait()
+        for _ in self.threads:
+            self.tasks.put(None)
+
+
+def _work(tasks: SimpleQueue) -> None:
+    while (task := tasks.get()) is not None:
+        future, call = task
+        try:
+            future.set_result(call())
+        except BaseException as error:  # also what an iterator ends a program by
+            future.set_exception(error)
+        del task, future, call  # and with them the rows
+
+
 class Prefetch:
     """The blocks of all chains: when the next ones are due, and their rows.
 
@@ -68,7 +111,7 @@ class Prefetch:
         self.blocks = blocks_of(hollow)
         self.a_step: list[int | None] = [None] * len(self.blocks)
         self.used = [self._used(block) for block in self.blocks]
-        self.pool = ThreadPoolExecutor(READERS) if self.blocks else None
+        self.pool = Readers() if self.blocks else None
         self.ahead: list[deque[Reading]] = [deque() for _ in self.blocks]
         self.here: list[PyTree] = [None] * len(self.blocks)  # where `rows` lie, on the host
 
@@ -129,7 +172,7 @@ class Prefetch:
     def close(self) -> None:
         """Stop reading."""
         if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool.close()
 
     def whole(self, states: PyTree) -> PyTree:
         """The states with their blocks' rows, from which a kernel can step on."""

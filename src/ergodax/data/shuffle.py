@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,6 +47,7 @@ def shuffle(
 
     Raises:
         FileExistsError: the folder exists.
+        OSError: the folder can't be written, or has no room. What was written is removed.
         TypeError: not a source.
         ValueError: memory for fewer than 1024 rows, or for so few that there would be more than
             1024 piles.
@@ -70,15 +73,41 @@ def shuffle(
         least = max(1024 * size, 4 * source.num_rows * size // 1024 + 1)
         raise ValueError(f"memory={memory} is too little for these data. Try {least}.")
     folder = Path(folder)
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        raise FileExistsError(
+            f"{folder} is there already. Choose another folder; or, if it was left behind by a "
+            "shuffle that was killed, remove it."
+        ) from error
     names = jax.tree_util.tree_map_with_path(
         lambda path, _: folder / f"{tree.path_name(path) or 'data'}.npy", source.row
     )
     rng = np.random.default_rng(seed)
     places = [folder / f"pile-{k}" for k in range(piles)]
-    _deal(source, places, rng, max(1, memory // (4 * size)))
-    _collect(source, places, jax.tree.leaves(names), rng)
+    with _whole_or_gone(folder, 2 * source.num_rows * size):
+        _deal(source, places, rng, max(1, memory // (4 * size)))
+        _collect(source, places, jax.tree.leaves(names), rng)
     return npy(names, **options)
+
+
+@contextlib.contextmanager
+def _whole_or_gone(folder: Path, size: int) -> Generator[None]:
+    """A context that fills a folder; on an error it is removed. Raises: OSError: can't be filled.
+
+    `size`: bytes that it needs.
+    """
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        # Of the rows that are read an error names the file; of a write NumPy's does not.
+        if isinstance(error, OSError) and error.filename is None:
+            raise OSError(
+                f"the shuffled copy can't be written to {folder}, and is removed: {error}. Make "
+                f"room for {size:,} bytes (the data twice), or choose a folder on another disk."
+            ) from error
+        raise
 
 
 def _deal(source: Source, piles: list[Path], rng: np.random.Generator, rows: int) -> None:

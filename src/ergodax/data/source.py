@@ -185,6 +185,8 @@ def _as_dtype(row: PyTree, dtype: Any) -> PyTree:
             kind = delivered(np.dtype(wanted), "dtype")
         except (TypeError, ValueError) as error:
             raise TypeError(f"dtype must be a dtype such as 'float32', not {wanted!r}.") from error
+        if x.dtype.kind == "c" and kind.kind != "c":
+            raise TypeError(f"dtype={wanted!r} has no imaginary part, and the data have.")
         return jax.ShapeDtypeStruct(x.shape, kind)
 
     return structure.unflatten([one(*pair) for pair in zip(wanted, found, strict=True)])
@@ -202,6 +204,11 @@ def delivered(dtype: np.dtype, name: str) -> np.dtype:
         )
     if dtype.kind not in "biufc":
         raise TypeError(f"{name} has dtype {dtype}; data must be numbers.")
+    if dtype.char in "gG":  # long double
+        raise TypeError(
+            f"{name} has dtype {dtype}, which no device has. Save it anew: "
+            f"array.astype({'float64' if dtype.kind == 'f' else 'complex128'!r})."
+        )
     return np.dtype(jax.dtypes.canonicalize_dtype(dtype.newbyteorder("=")))
 
 
@@ -229,6 +236,46 @@ def check_integers(array: np.ndarray, name: str, dtype: np.dtype | None = None) 
         )
 
 
+def check_values(array: np.ndarray, like: Any, rows: Ranges, name: str) -> None:
+    """Refuse what is not finite, or does not fit the dtype of `like`. Raises: ValueError."""
+    check_finite(array, rows, name)
+    if array.dtype == like.dtype or not array.size:
+        return
+    kind, wanted = array.dtype.kind, np.dtype(like.dtype)
+    wide = kind in "iu" and wanted.kind in "fc" and wanted.itemsize > 2
+    if wide or np.can_cast(array.dtype, wanted):
+        return
+    if kind in "iu" or (kind == "f" and wanted.kind in "fc"):  # the two ends tell of all
+        if not _lost(np.array([array.min(), array.max()]), wanted).any():
+            return
+    if (bad := np.argwhere(_lost(array, wanted))).size:
+        place, row = tuple(bad[0].tolist()), _row_at(rows, int(bad[0, 0]))
+        inside = f", place {list(place[1:])}," if len(place) > 1 else ""
+        raise ValueError(
+            f"{name} has the value {array[place]!s} in row {row}{inside} which "
+            f"dtype={wanted.name!r} can't hold. Choose a dtype that can, or None for as stored."
+        )
+
+
+def _lost(values: np.ndarray, wanted: np.dtype) -> np.ndarray:
+    """Which numbers are others in this dtype, beyond rounding to fewer digits."""
+    with np.errstate(all="ignore"):
+        there = values.astype(wanted)
+        if wanted.kind in "fc":
+            return np.isinf(there)
+        low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
+        # What is out of range may come back as itself: -1 by way of uint32, or a float that is
+        # put at the bound.
+        return (there.astype(values.dtype) != values) | (values < low) | (values >= high + 1)
+
+
+def _row_at(rows: Ranges, place: int) -> int:
+    """The number of the row at this place of those of the ranges."""
+    lengths = rows[:, 1] - rows[:, 0]
+    k = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+    return int(rows[k, 0] + place - lengths[:k].sum())
+
+
 def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:
     """Refuse NaN and infinity in the rows of these ranges. Raises: ValueError."""
     if array.dtype.kind not in "fc":
@@ -239,12 +286,9 @@ def check_finite(array: np.ndarray, rows: Ranges, name: str) -> None:
             return
     bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if bad.size:
-        lengths = rows[:, 1] - rows[:, 0]
-        k = int(np.searchsorted(np.cumsum(lengths), bad[0], side="right"))
-        row = int(rows[k, 0] + bad[0] - lengths[:k].sum())
         raise ValueError(
             f"{name} has a value that is NaN or infinite (or too large for {array.dtype}) in row "
-            f"{row}. Drop or impute such rows."
+            f"{_row_at(rows, int(bad[0]))}. Drop or impute such rows."
         )
 
 

@@ -11,9 +11,10 @@ from jaxtyping import Int64, PyTree
 from ergodax.checks import whole_number
 from ergodax.data.source import (
     Order,
+    Ranges,
     Source,
-    check_finite,
     check_rows,
+    check_values,
     delivered,
     found_in_a_scan,
     put,
@@ -41,8 +42,8 @@ def stream(
 
     Args:
         factory: starts the iterator; called at the beginning of every pass. A batch is a tree of
-            arrays with one leading axis in common, of any length. To repeat or resume a run it
-            must yield the same again.
+            arrays with one leading axis in common, of any length; one of length 0 is passed over.
+            To repeat or resume a run it must yield the same again.
         num_rows: N, how many rows a pass has. A pass with more or fewer is an error.
         block_rows: rows of a block; 32 MiB of them by default, or all rows where they take no
             more.
@@ -95,7 +96,7 @@ class _Stream(Source):
         self.identity = identity
         self.factory = factory
         self.num_rows = whole_number("num_rows", num_rows)
-        self.row = _row_of(next(_begun(factory), None))
+        self.row = _row_of(next(_not_empty(_begun(factory)), (0, None))[1])
         self._options("a batch", block_rows, passes, dtype)
         self._lock = threading.Lock()
         self._kept: dict[int, PyTree] = {}
@@ -154,27 +155,47 @@ class _Stream(Source):
                     yield block
 
     def _pass(self) -> Iterator[PyTree]:
-        """One pass, its batches checked and counted."""
+        """One pass, its batches as they are delivered, checked and counted."""
         seen = 0
-        for batch in self.factory():
+        for number, batch in _not_empty(iter(self.factory())):
             found = _row_of(batch)
             if found != self.row:
                 raise ValueError(
                     f"after {seen} rows the iterator yields rows of {found}, not {self.row}."
                 )
             rows = np.array([[seen, seen + len(jax.tree.leaves(batch)[0])]], np.int64)
-            for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
-                check_finite(np.asarray(leaf), rows, "batch" + jax.tree_util.keystr(path))
             seen = int(rows[0, 1])
             if seen > self.num_rows:
                 break
-            yield batch
+            yield self._delivered(batch, rows, number)
         if seen != self.num_rows:
             more = "more than" if seen > self.num_rows else "only"
             raise ValueError(
                 f"num_rows={self.num_rows}, but a pass of the iterator has {more} "
                 f"{min(seen, self.num_rows)} rows. N scales the likelihood: pass the right one."
             )
+
+    def _delivered(self, batch: PyTree, rows: Ranges, number: int) -> PyTree:
+        """A batch in the dtypes of a block, and checked in these, since a cast can overflow."""
+
+        def one(path: Any, leaf: Any, row: Any, like: Any) -> np.ndarray:
+            name = f"batch{jax.tree_util.keystr(path)} number {number} of the iterator"
+            values = array = np.asarray(leaf)
+            if values.dtype != row.dtype:
+                array = np.empty(values.shape, row.dtype)
+                put(array, values, name)
+            check_values(array, like, rows, name)
+            return array
+
+        return jax.tree_util.tree_map_with_path(one, batch, self.row, self.example)
+
+
+def _not_empty(batches: Iterator[PyTree]) -> Iterator[tuple[int, PyTree]]:
+    """The batches that have rows, and their numbers: a filter may leave none of one."""
+    for number, batch in enumerate(batches):
+        shapes = [np.shape(leaf) for leaf in jax.tree.leaves(batch)]
+        if not shapes or any(shape[:1] != (0,) for shape in shapes):
+            yield number, batch
 
 
 def _begun(factory: Callable[[], Any]) -> Iterator[PyTree]:
@@ -211,8 +232,7 @@ def _cut(batches: Iterator[PyTree], rows: int, row: PyTree) -> Iterator[PyTree]:
         while begin < count:
             some = min(rows - filled, count - begin)
             for whole, part in zip(jax.tree.leaves(out), jax.tree.leaves(batch), strict=True):
-                values = np.asarray(part)[begin : begin + some]
-                put(whole[filled : filled + some], values, "a batch")
+                whole[filled : filled + some] = part[begin : begin + some]
             begin, filled = begin + some, filled + some
             if filled == rows:
                 yield out

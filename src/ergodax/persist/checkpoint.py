@@ -128,6 +128,11 @@ def _last_whole(path: Path) -> Content:
 
 
 def _read(path: Path) -> Content:
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path} is a folder, but a checkpoint is a file. Move the folder elsewhere, or choose "
+            "another place for the run."
+        )
     content = path.read_bytes()
     start = len(MAGIC) + DIGEST
     body = memoryview(content)[start:]

@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.block import blocks_of
 from ergodax.errors import CheckpointError
+from ergodax.persist import callbacks
 
 PROGRAM = "the program of a step (model, sampler or library)"
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -35,7 +36,8 @@ def fingerprint(
     """Digests of all that the draws depend on.
 
     The model is told by the traced program of one step, which contains every function it calls,
-    and by the constants that were caught in it; the data and the settings by the kernel's arrays.
+    by the constants that were caught in it, and by what can be seen of Python functions that it
+    calls back; the data and the settings by the kernel's arrays.
 
     Keys and first states have a leading chain axis; `kept` says whether the run is to be resumed;
     counts are numbers that must not change.
@@ -43,7 +45,9 @@ def fingerprint(
     Raises:
         ValueError: a run that is kept has data that can't be told from others.
     """
-    parts = {name: str(value) for name, value in counts.items()}
+    # Named like the parts of the chains, in which several processes may differ.
+    parts = {"key: the number of chains": str(jax.tree.leaves(keys)[0].shape[0])}
+    parts |= {name: str(value) for name, value in counts.items()}
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, states))
 
     def step(kernel: Any, key: PRNGKeyArray, state: PyTree) -> Any:
@@ -66,13 +70,14 @@ def fingerprint(
 
 
 def program(name: str, function: Callable[..., Any], *args: PyTree) -> dict[str, str]:
-    """Of the traced program of a function, under that name, and of the constants caught in it."""
+    """Of the traced program of a function, under that name, and of what is caught in it."""
     return of_jaxpr(name, eqx.filter_make_jaxpr(function)(*args)[0])
 
 
 def of_jaxpr(name: str, closed: Any) -> dict[str, str]:
     """Of a program that has been traced already."""
     parts = {name: _digest(ADDRESS.sub("", str(closed.jaxpr)).encode())}
+    parts |= callbacks.digests(closed.jaxpr)
     for k, constant in enumerate(closed.consts):
         parts[f"constant {k} of the program (an array that a function of yours uses)"] = _array(
             constant

@@ -69,6 +69,11 @@ def load(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is a file, but draws are in a folder, as Samples.save makes it."
         )
+    if not (path / zarr_files.DESCRIPTION).exists() and (path / checkpoint.DRAWS).is_dir():
+        raise CheckpointError(
+            f"{path} is not a store of draws, but the folder of a run, whose draws are in "
+            f"{path / checkpoint.DRAWS}. Load that."
+        )
     content = draws.read(path)
     description = path / zarr_files.DESCRIPTION  # of one process; several have folders of theirs
     about = zarr_files.described(description, "")["attributes"] if description.exists() else {}

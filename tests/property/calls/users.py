@@ -158,7 +158,10 @@ def _data(paths: dict[str, Path]) -> dict[str, Subject]:
     return {
         "data.npy": Subject(data.npy, {"*": (paths["npy"],), "page_rows": 2} | options, 2),
         "data.zarr": Subject(
-            data.zarr, {"path": paths["zarr"], "names": None, "page_rows": 2} | options, 0.5
+            data.zarr,
+            {"path": paths["zarr"], "names": None, "page_rows": 2, "allow_missing_chunks": False}
+            | options,
+            0.5,
         ),
         "data.parquet": Subject(
             data.parquet, {"path": paths["parquet"], "columns": ["a"], "target": "y"} | options
