@@ -77,6 +77,7 @@ def _recipe_facts(report: Report) -> dict[str, Any]:
         "root_error": report.root_error, "region": report.region,
         "hidden": [hidden._asdict() | {"at": hidden.at.tolist()} for hidden in report.hidden],
         "auxiliary": report.auxiliary, "auxiliary_right": report.auxiliary_right,
+        "untested": report.untested,
         "corrected_by": report.corrected_by and report.corrected_by._asdict(),
         "remedies": [remedy._asdict() for remedy in report.remedies],
     }  # fmt: skip
