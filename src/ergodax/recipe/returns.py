@@ -31,7 +31,7 @@ def made(
                 "auxiliary makes a variable 'position', but that is the name of what the recipe "
                 "is given. Call it something else."
             )
-        leaves = jax.tree.leaves(value, is_leaf=lambda x: x is None)
+        leaves = jax.tree.leaves(value)  # None within a tree is no leaf, as in a position
         if not leaves or not all(map(_floating, leaves)):
             raise TypeError(
                 f"auxiliary[{name!r}] must be a floating-point array or a tree of them, not "
