@@ -15,7 +15,6 @@ from ergodax.checks import legible
 from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
 from ergodax.errors import Interrupted
 
-TABLES = ".csv", ".parquet", ".pq"
 Kind = Literal["linear", "robust", "logistic", "multinomial", "poisson", "negative-binomial"]
 
 
@@ -222,12 +221,14 @@ def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, li
 
 def _check_options(source: Source) -> None:
     """Refuse what would not be looked at for this kind of data."""
+    from ergodax.learn.tables import SUFFIXES
+
     kind = str(source.data) if str(source.data) in ("flights", "digits") else source.data.suffix
     given = {
         "--target": (source.target is not None, ("flights", "digits")),
         "--classes": (bool(source.classes), ("flights",)),
-        "--features": (source.features != "x_train", ("flights", "digits", *TABLES)),
-        "--categorical": (source.categorical is not None, ("flights", "digits", *TABLES)),
+        "--features": (source.features != "x_train", ("flights", "digits", *SUFFIXES)),
+        "--categorical": (source.categorical is not None, ("flights", "digits", *SUFFIXES)),
         "--drop-missing": (source.drop_missing, ("flights", "digits", ".npz")),
     }
     for option, (wanted, without) in given.items():

@@ -72,8 +72,8 @@ class Readers:
     def close(self) -> None:
         """Begin no more calls, and let the threads end."""
         with contextlib.suppress(Empty):
-            while True:
-                self.tasks.get_nowait()
+            while (task := self.tasks.get_nowait()) is not None:
+                task[0].cancel()
         for _ in self.threads:
             self.tasks.put(None)
 
