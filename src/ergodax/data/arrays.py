@@ -51,9 +51,8 @@ def as_data(data: PyTree) -> PyTree:
     found = jax.tree_util.tree_leaves_with_path(data)
     named = {"data" + jax.tree_util.keystr(path): leaf for path, leaf in found}
     check_rows({n: _check_leaf(n, x) for n, x in named.items() if not tree.is_traced(x)})
-    # jnp.array copies; device_put may alias NumPy's memory, and later writes would show up.
     with np.errstate(over="ignore"):
-        arrays = jax.tree.map(jnp.array, data)
+        arrays = jax.tree.map(_copied, data)
     for (name, leaf), array in zip(named.items(), jax.tree.leaves(arrays), strict=True):
         narrower = jnp.issubdtype(array.dtype, jnp.inexact) and not tree.is_traced(leaf)
         if narrower and not _fits(np.asarray(leaf), array.dtype):
@@ -62,6 +61,13 @@ def as_data(data: PyTree) -> PyTree:
                 "double precision on: jax.config.update('jax_enable_x64', True)."
             )
     return arrays
+
+
+def _copied(leaf: Any) -> Array:
+    """On the device, as a copy: device_put may alias NumPy's memory, where later writes show up."""
+    if isinstance(leaf, jax.Array):
+        return jnp.array(leaf)
+    return jax.device_put(np.array(leaf))
 
 
 def _fits(finite: np.ndarray, dtype: Any) -> bool:
@@ -115,7 +121,15 @@ def take(data: PyTree, indices: Int[Array, "*n"]) -> PyTree:
     return jax.tree.map(lambda x: x.at[indices].get(mode="promise_in_bounds"), data)
 
 
-take_at_once = jax.jit(take)  # outside of programs, where each of its operations would be one
+def take_at_once(data: PyTree, indices: Int[np.ndarray, " n"]) -> PyTree:
+    """Rows of arrays by numbers, outside of programs. On a host nothing is compiled for it."""
+    devices = {place for x in jax.tree.leaves(data) for place in x.devices()}
+    if any(place.platform != "cpu" for place in devices) or len(devices) > 1:
+        return _take(data, indices.astype(np.int32))
+    return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[indices], *devices), data)
+
+
+_take = jax.jit(take)  # in which each operation would be a program of its own
 
 
 def needs_memory(what: str, instead: str = "ex.Minibatch or ex.ControlVariate") -> str:

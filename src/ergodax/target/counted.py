@@ -52,7 +52,7 @@ def counted(posterior: Posterior) -> Posterior | None:
     """
     count = posterior.num_data
     look = np.random.default_rng(0).choice(count, min(count, LOOK), replace=False)
-    some = take_at_once(posterior.data, look.astype(np.int32))
+    some = take_at_once(posterior.data, look)
     if len(distinct_rows(some)[0]) == len(look):
         return None
     first, which = distinct_rows(posterior.data)
@@ -60,7 +60,7 @@ def counted(posterior: Posterior) -> Posterior | None:
     copies = np.ceil(times / (HEAVIEST * times.mean())).astype(int)
     if copies.sum() > WORTH * count:
         return None
-    kept = np.repeat(first, copies).astype(np.int32)
+    kept = np.repeat(first, copies)
     weights = np.repeat(times / copies, copies).astype(np.float32)
     return Posterior(
         posterior.log_prior,

@@ -17,11 +17,12 @@ from ergodax.target.posterior import Posterior
 
 def split_key(key: Any, num: int) -> list[PRNGKeyArray]:
     """Independent keys, as of `jax.random.split` though not the same ones."""
-    key = check_key(key)
-    size = jax.random.key_data(key).size
-    words = _sequence(key, 0).generate_state(num * size).reshape(num, size)
-    impl = jax.random.key_impl(key)
-    return [jax.random.wrap_key_data(jax.device_put(word), impl=impl) for word in words]
+    return _keys(check_key(key), num, 0)
+
+
+def fold_in(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
+    """A key of its own for a number, as of `jax.random.fold_in` though not the same one."""
+    return _keys(key, 1, 2, number)[0]
 
 
 def generator(key: Any) -> np.random.Generator:
@@ -45,9 +46,15 @@ def some_rows(target: AbstractTarget, key: PRNGKeyArray, max_rows: int) -> PyTre
     if target.num_data <= max_rows:
         return target.data
     rows = generator(key).choice(target.num_data, max_rows, replace=False, shuffle=False)
-    return take_at_once(target.data, rows.astype(np.int32))
+    return take_at_once(target.data, rows)
 
 
-def _sequence(key: PRNGKeyArray, use: int) -> np.random.SeedSequence:
+def _keys(key: PRNGKeyArray, num: int, *use: int) -> list[PRNGKeyArray]:
+    size, impl = jax.random.key_data(key).size, jax.random.key_impl(key)
+    words = _sequence(key, *use).generate_state(num * size).reshape(num, size)
+    return [jax.random.wrap_key_data(jax.device_put(word), impl=impl) for word in words]
+
+
+def _sequence(key: PRNGKeyArray, *use: int) -> np.random.SeedSequence:
     words = np.asarray(jax.random.key_data(key)).ravel().tolist()
-    return np.random.SeedSequence(words, spawn_key=(use,))
+    return np.random.SeedSequence(words, spawn_key=use)

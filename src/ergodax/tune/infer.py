@@ -33,7 +33,7 @@ from ergodax.tune.discontinuities import EVALUATIONS, jump_between_draws
 from ergodax.tune.doubts import doubt_of_density, doubt_of_draws, names_of
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.grouped import infer_groups
-from ergodax.tune.host import split_key
+from ergodax.tune.host import fold_in, split_key
 from ergodax.tune.kept import Kept
 from ergodax.tune.modes import (
     Descents,
@@ -294,7 +294,7 @@ class _Inferring:
         keys = split_key(key, 6)
         self.key_start, self.key_modes, self.key_tune, self.key_surrogate = keys[:4]
         self.key_nuts, self.key_run = keys[4:]
-        self.key_look = jax.random.fold_in(self.key_start, 1)
+        self.key_look = fold_in(self.key_start, 1)
         self.posterior = None  # one of which a batch is worth it
         if isinstance(target, Posterior) and target.num_data > SMALL:
             self.posterior = target
@@ -352,13 +352,13 @@ class _Inferring:
             if not start.typical:
                 return []
             until, coordinates = self.deadline.share(MODES), start.coordinates
-            key = jax.random.fold_in(self.key_modes, 0)
+            key = fold_in(self.key_modes, 0)
             found = scout_low_places(self.target, coordinates, found, key=key, deadline=until)
             others = other_modes(self.target, coordinates, found, until)
             known, number = 0, 0  # where there are several there may be more
             while len(others) != known and number < SEARCHES and not until.over:
                 known, number = len(others), number + 1
-                key = jax.random.fold_in(self.key_modes, number)
+                key = fold_in(self.key_modes, number)
                 found = found.and_more(scout(self.target, self.init, key=key, deadline=until))
                 others = other_modes(self.target, coordinates, found, until)
             return all_modes(coordinates, others, self.settings.num_chains, self.log)

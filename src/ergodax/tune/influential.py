@@ -73,7 +73,7 @@ def set_apart(posterior: Posterior, rows: Int[np.ndarray, " few"]) -> Posterior:
     """
     flags = np.zeros(posterior.num_data, bool)
     flags[rows] = True
-    few = take_at_once(posterior.data, on_device(rows, np.int32))
+    few = take_at_once(posterior.data, rows)
     prior = Summed(posterior.log_prior, eqx.tree_at(lambda p: p.data, posterior, few))
     parts = prior, Unsummed(posterior.log_likelihood), (jax.device_put(flags), posterior.data)
     return eqx.tree_at(lambda p: (p.log_prior, p.log_likelihood, p.data), posterior, parts)

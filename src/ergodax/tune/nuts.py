@@ -22,7 +22,7 @@ from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import Tuned
 from ergodax.tune.dependence import conditional_scales, num_gradients
 from ergodax.tune.descent import seconds_of_gradient
-from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.host import fold_in, generator, on_device, split_key
 from ergodax.tune.jumps import Jumps, jumps_between
 from ergodax.tune.modes import at_modes
 from ergodax.tune.reparametrisation import ReparametrisedTarget, reparametrised
@@ -150,7 +150,7 @@ def tune_nuts(
     """
     deadline = deadline or Deadline.never()
     key_start, key_run = split_key(key, 2)
-    key_jumps = jax.random.fold_in(key_run, 0)
+    key_jumps = fold_in(key_run, 0)
     offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
     dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
     offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
@@ -281,7 +281,7 @@ def warm_up(
     deadline = deadline or Deadline.never()
     chains = _Chains(target, coordinates, starts, doublings, deadline, acceptance)
     keys = iter(split_key(key, 2 + len(WINDOWS)))
-    rng = generator(jax.random.fold_in(key, 1)) if reparametrise else None
+    rng = generator(fold_in(key, 1)) if reparametrise else None
     chains.run(SETTLING, next(keys))
     good = chains.step >= NORMAL * coordinates.dimension**-0.25
     windows = _telling(coordinates.dimension, len(starts)) if good else WINDOWS

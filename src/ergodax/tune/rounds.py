@@ -37,7 +37,7 @@ from ergodax.tune.doubts import (
     stops_near,
 )
 from ergodax.tune.heavy_tails import slow_tails, without_variance
-from ergodax.tune.host import split_key
+from ergodax.tune.host import fold_in, split_key
 from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.modes import scout, scout_low_places, unvisited
@@ -102,7 +102,7 @@ def sample_rounds(
     """
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept, careful)
     key_look, *keys = split_key(key, 1 + ROUNDS + 2 * SHORTENED)
-    key_search = jax.random.fold_in(key_look, 1)
+    key_search = fold_in(key_look, 1)
     count = _first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
         rounds.parts.append(rounds.pilot())
@@ -352,7 +352,7 @@ class _Rounds:
             if self.late and not self.parts and part.num_draws < AT_LEAST:
                 # Most of it was compilation; a few draws say more than none.
                 begin, more = part.final_state.position, AT_LEAST - part.num_draws
-                key = jax.random.fold_in(key, 1)
+                key = fold_in(key, 1)
                 rest = self._sample(name + MORE, begin, more, key, GRACE)
                 self.kept.made(name + MORE, rest.num_draws)
                 part = _joined([part, rest])
