@@ -46,6 +46,27 @@ def test_a_function_written_at_the_call_is_compiled_once():
     assert compilations(lambda: run(3.0)) > 0, "another number is another program"
 
 
+@pytest.mark.parametrize("bound", ["data", "start", "both"])
+def test_arrays_bound_to_a_device_need_no_more_programs(bound):
+    """Each program was compiled again when the arrays that were not bound came back from it."""
+
+    def run(places):
+        put = lambda name, x: jax.device_put(x, places) if bound in (name, "both") else x  # noqa: E731
+        data = put("data", jnp.ones((50, 2)))
+        model = ex.Posterior(jnp.sum, lambda w, x: -0.5 * jnp.sum((w - x) ** 2), data)
+        kernel = ex.sgld(ex.Minibatch(model, 5), 1e-3)
+        start = put("start", jnp.zeros(2))
+        samples = ex.sample(kernel, start, 3_000, key=jax.random.key(1), progress=False, thin=2)
+        ex.sample(kernel, state=samples.final_state, num_steps=9_000, key=jax.random.key(2), thin=2)
+        return samples.position
+
+    jax.clear_caches()
+    plain = compilations(lambda: run(None))
+    jax.clear_caches()
+    assert compilations(lambda: run(jax.devices()[0])) <= plain + 1  # the look at bound data
+    np.testing.assert_array_equal(run(None), run(jax.devices()[0]))
+
+
 def test_arrays_closed_over_are_arguments():
     def run(shift):
         return sample(collect=lambda w: w - shift).position

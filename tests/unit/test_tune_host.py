@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 
 import ergodax as ex
+from ergodax.data.arrays import take_at_once
 from ergodax.tune.background import in_background
-from ergodax.tune.host import generator, on_device, split_key
+from ergodax.tune.host import fold_in, generator, on_device, split_key
 
 KEY = jax.random.key(9)
 
@@ -29,6 +30,12 @@ def test_keys_are_distinct_and_of_the_same_kind(impl):
     assert words(keys) == words(split_key(key, 1_000))
     assert {jax.random.key_impl(k) for k in keys} == {jax.random.key_impl(key)}
     float(jax.random.normal(keys[0]))  # a key like any other
+
+
+def test_keys_of_numbers_are_none_of_a_split():
+    keys = [KEY, *split_key(KEY, 100), *(fold_in(KEY, number) for number in range(100))]
+    assert len(set(words(keys))) == 201
+    assert words([fold_in(KEY, 3)]) == words([fold_in(KEY, 3)])
 
 
 def test_raw_keys_are_keys():
@@ -56,8 +63,13 @@ def test_nothing_is_compiled():
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         generator(split_key(KEY, 7)[3]).standard_normal(17)
-        on_device(np.ones((3, 19)), jnp.float32)
+        fold_in(KEY, 5)
+        rows = on_device(np.arange(57.0).reshape(19, 3), jnp.float32)
+        taken = take_at_once({"x": rows}, np.array([7, 0, 7]))["x"]
+        ex.Posterior(jnp.sum, lambda w, x: x @ w, np.ones((19, 3), np.float32))
         assert not compiled
+        np.testing.assert_array_equal(taken, np.asarray(rows)[[7, 0, 7]])
+        assert not taken.committed
         jnp.ones((3, 19))  # the negative control
         assert compiled
     finally:

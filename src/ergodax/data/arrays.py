@@ -126,7 +126,8 @@ def take_at_once(data: PyTree, indices: Int[np.ndarray, " n"]) -> PyTree:
     devices = {place for x in jax.tree.leaves(data) for place in x.devices()}
     if any(place.platform != "cpu" for place in devices) or len(devices) > 1:
         return _take(data, indices.astype(np.int32))
-    return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[indices], *devices), data)
+    where = lambda x: x.sharding if x.committed else None  # noqa: E731
+    return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[indices], where(x)), data)
 
 
 _take = jax.jit(take)  # in which each operation would be a program of its own

@@ -60,6 +60,7 @@ class Executor:
     ) -> None:
         self.kernel, self.collect, self.num_chains = kernel, collect, num_chains
         self.mesh, self.own = None, num_chains  # devices, and chains of this process
+        self.device: jax.Device | None = None  # to which the user has bound some array
         self.several, self.part, self.processes = False, "", Alone()
         self.splits: dict[tuple[int, ...], PartitionSpec] = {}  # of the shapes in a position
         self.watched = contextlib.nullcontext
@@ -87,6 +88,8 @@ class Executor:
         if self.mesh is not None:
             shapes = {x.shape[1:] for x in jax.tree.leaves(positions)}
             self.splits = {shape: split_of_parameters(self.mesh, shape) for shape in shapes}
+        else:
+            self.device = _bound_to((self.kernel, positions, states))
         kernel = self._placed(traced_kernel(self.kernel, key, positions))
         key = self._placed(key)
         with self.watched(), errors_of_reading():
@@ -133,7 +136,7 @@ class Executor:
     def put(self, tree: PyTree) -> PyTree:
         """On their devices arrays of all chains, or of this process's chains: undo `mine`."""
         if self.mesh is None:
-            return jax.tree.map(jax.device_put, tree)
+            return jax.tree.map(lambda x: jax.device_put(x, self.device), tree)
         return jax.tree.map(lambda x: self._at(x, self._of_chains(x.shape[1:])), tree)
 
     def whole(self, tree: PyTree) -> PyTree:
@@ -148,7 +151,7 @@ class Executor:
     def buffer(self, row: PyTree, rows: int) -> PyTree:
         """Zeros for so many rows of draws, leaves (chains, rows, ...), like those in `row`."""
         if self.mesh is None:
-            return _buffer(row, rows)
+            return self._everywhere(_buffer(row, rows))
 
         def zeros(x: Array | np.ndarray) -> jax.Array:
             shape = (self.num_chains, rows, *x.shape[1:])
@@ -172,7 +175,7 @@ class Executor:
         """The arrays of a tree on the mesh, shards of rows along "data"."""
         mesh = self.mesh
         if mesh is None:
-            return tree
+            return self._everywhere(tree)
 
         def place(node: Any) -> Any:
             spec = self.splits.get(node.shape, SAME) if eqx.is_array(node) else _spec(node)
@@ -180,6 +183,18 @@ class Executor:
             return jax.tree.map(lambda x: self._at(x, sharding), node)
 
         return jax.tree.map(place, tree, is_leaf=is_shards)
+
+    def _everywhere(self, tree: PyTree) -> PyTree:
+        """A tree with its arrays on the device to which some array of the run is bound.
+
+        Of one argument that is bound and others that are not JAX would compile each program again
+        when they come back from it, as bound as the first.
+        """
+        if self.device is None:
+            return tree
+        return jax.tree.map(
+            lambda x: jax.device_put(x, self.device) if eqx.is_array(x) else x, tree
+        )
 
     def _of_chains(self, shape: tuple[int, ...], *more: None) -> NamedSharding:
         """Of an array (chains, *shape), or with as many axes between as there are `more`."""
@@ -222,6 +237,13 @@ def _on_devices(mesh: Mesh | None, function: Callable, fixed: tuple, chains: tup
         check_vma=False,
     )  # fmt: skip
     return split(arrays, chains)
+
+
+def _bound_to(tree: PyTree) -> jax.Device | None:
+    """The device to which a user has bound arrays of a tree, if it is one."""
+    found = [x for x in jax.tree.leaves(tree) if getattr(x, "committed", False)]
+    devices = {place for x in found for place in x.devices()}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _spec(node: Any) -> PartitionSpec:
