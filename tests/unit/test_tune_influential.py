@@ -9,8 +9,12 @@ import ergodax as ex
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import hessian_coordinates
 from ergodax.tune.decisions import DecisionLog
-from ergodax.tune.estimator import SMALLEST_BATCH, choose_estimator
-from ergodax.tune.influential import set_apart, without_influential_rows
+from ergodax.tune.estimator import LONGEST_STEP, SMALLEST_BATCH, choose_estimator
+from ergodax.tune.influential import (
+    set_apart,
+    squares_of_remainders,
+    without_influential_rows,
+)
 from ergodax.tune.whitening import posterior_in
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -35,12 +39,13 @@ def logistic(*, is_rare, batched=False, log_prior=None):
     return ex.Posterior(prior, log_likelihood, (x, y), batched=batched)
 
 
-def looked_at(posterior, deadline=None):
+def looked_at(posterior, deadline=None, step=LONGEST_STEP):
     """What is made of it in its whitened coordinates, these, and what was told."""
     log, mode = DecisionLog(), ex.find_mode(posterior, jnp.zeros(2)).position
     coordinates = hessian_coordinates(mode, np.asarray(jax.hessian(posterior.potential)(mode)))
     points = np.random.default_rng(1).normal(size=(16, 2))
-    made, smallest = without_influential_rows(posterior, coordinates, points, log, deadline)
+    squares = squares_of_remainders(posterior, coordinates, points, deadline)
+    made, smallest = without_influential_rows(posterior, coordinates, squares, log, step)
     return made, smallest, coordinates, log
 
 
@@ -71,6 +76,19 @@ def test_rows_of_a_rare_column_are_set_apart():
     noise = [noise_of(each, coordinates) for each in (posterior, apart)]
     assert noise[1] < 0.05 * noise[0]
     assert smallest >= SMALLEST_BATCH
+
+
+def test_short_steps_bear_rows_that_long_ones_do_not():
+    numbers = []
+    for step in (1.0, 0.25, 0.02, 1e-6):
+        made, smallest, _, log = looked_at(logistic(is_rare=True), step=step)
+        apart = isinstance(made.data[0], jax.Array) and made.data[0].dtype == bool
+        numbers.append(int(made.data[0].sum()) if apart else 0)
+        told = [decision.chosen for decision in log.decisions]
+        assert [text.split(",")[0] for text in told] == [str(numbers[-1]) if apart else "none"]
+        assert smallest >= SMALLEST_BATCH
+    assert numbers[0] >= numbers[1] >= numbers[2] >= numbers[3] == 0
+    assert numbers[0] > 0
 
 
 def noise_of(posterior, coordinates):

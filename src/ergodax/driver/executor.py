@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from ergodax.cluster.meshes import CHAINS, PARAMETERS, checked_mesh, split_of_parameters
@@ -60,7 +60,7 @@ class Executor:
     ) -> None:
         self.kernel, self.collect, self.num_chains = kernel, collect, num_chains
         self.mesh, self.own = None, num_chains  # devices, and chains of this process
-        self.device: jax.Device | None = None  # to which the user has bound some array
+        self.device: SingleDeviceSharding | None = None  # to which the user has bound some array
         self.several, self.part, self.processes = False, "", Alone()
         self.splits: dict[tuple[int, ...], PartitionSpec] = {}  # of the shapes in a position
         self.watched = contextlib.nullcontext
@@ -239,11 +239,11 @@ def _on_devices(mesh: Mesh | None, function: Callable, fixed: tuple, chains: tup
     return split(arrays, chains)
 
 
-def _bound_to(tree: PyTree) -> jax.Device | None:
+def _bound_to(tree: PyTree) -> SingleDeviceSharding | None:
     """The device to which a user has bound arrays of a tree, if it is one."""
     found = [x for x in jax.tree.leaves(tree) if getattr(x, "committed", False)]
     devices = {place for x in found for place in x.devices()}
-    return devices.pop() if len(devices) == 1 else None
+    return SingleDeviceSharding(devices.pop()) if len(devices) == 1 else None
 
 
 def _spec(node: Any) -> PartitionSpec:

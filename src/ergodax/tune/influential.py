@@ -37,9 +37,6 @@ PASS, OF_TIME = 2.0, 0.1  # gradients that a point takes; the share of the time 
 # The gradient's noise, of the square of the remainders: between 1.8, of a cubic in one direction,
 # and 3.5, which was measured in 40 dimensions.
 GRADIENT = 3.0
-# In log density, of a row in a batch: what the noise that may be, at the longest step, has as its
-# sd.
-LARGEST_KICK = (2.0 * INFLATION / LONGEST_STEP / GRADIENT) ** 0.5
 
 
 class Summed(eqx.Module):
@@ -79,56 +76,84 @@ def set_apart(posterior: Posterior, rows: Int[np.ndarray, " few"]) -> Posterior:
     return eqx.tree_at(lambda p: (p.log_prior, p.log_likelihood, p.data), posterior, parts)
 
 
-def without_influential_rows(
+def squares_of_remainders(
     posterior: Posterior,
     coordinates: Coordinates,
     points: Float[np.ndarray, "points d"],
-    log: DecisionLog,
     deadline: Deadline | None = None,
-) -> tuple[Posterior, int]:
-    """The posterior for batches and the smallest of them: as it is, or with some rows set apart.
+) -> Float[np.ndarray, " n"] | None:
+    """What a row's control variate leaves of it, squared, on average over N(0, I).
 
     With l_i the log-likelihood of row i, g_i and H_i its gradient and Hessian at the centre u = 0,
-        r_i = root mean square over u ~ N(0, I) of l_i(u) - l_i(0) - g_i . u - u . H_i u / 2
-    is what its control variate leaves (without the last term beyond 256 dimensions). In a batch of
-    n of N rows it counts N / n times. Rows with N r_i / n > .3 are set apart, with the n at which
-    they and the batch are the fewest rows together, if this costs less than the larger batches that
-    the noise of these rows would need.
+        r_i = l_i(u) - l_i(0) - g_i . u - u . H_i u / 2
+    without the last term beyond 256 dimensions.
 
     Args:
         posterior: with data in memory.
         coordinates: whitened.
         points: places u about the centre.
-        log: is told what was set apart.
-        deadline: of which the pass may take a small share; else all stays as it is.
+        deadline: of which the pass may take a small share.
+
+    Returns:
+        The mean of r_i^2 of each row; None where there is no time, or some are not finite.
     """
-    d, n, dtype = coordinates.dimension, posterior.num_data, coordinates.basis.dtype
-    order = 2 if d <= LARGEST_SECOND_ORDER else 1
+    d, dtype = coordinates.dimension, coordinates.basis.dtype
+    order = _order(coordinates)
     inner, centre = posterior_in(posterior, coordinates), on_device(np.zeros(d), dtype)
-    points = points[: max(FEWEST, EVALUATIONS // n)]
+    points = points[: max(FEWEST, EVALUATIONS // posterior.num_data)]
     gradient = seconds_of_gradient(posterior, coordinates.centre, 1)
     if deadline is not None and PASS * len(points) * gradient > OF_TIME * deadline.left():
-        return posterior, SMALLEST_BATCH
+        return None
     left = remainders_of_rows(inner, centre, on_device(points, dtype), order)
     squares = _mean_squares(left, order)
-    if not np.isfinite(squares).all():
+    return squares if np.isfinite(squares).all() else None
+
+
+def without_influential_rows(
+    posterior: Posterior,
+    coordinates: Coordinates,
+    squares: Float[np.ndarray, " n"] | None,
+    log: DecisionLog,
+    step: float = LONGEST_STEP,
+) -> tuple[Posterior, int]:
+    """The posterior for batches and the smallest of them: as it is, or with some rows set apart.
+
+    In a batch of n of N rows the remainder r_i of row i (`squares_of_remainders`) counts N / n
+    times, and a step of size h bears noise of variance .3 / h. Rows with N r_i / n beyond the sd of
+    that are set apart, with the n at which they and the batch are the fewest rows together, if this
+    costs less than the larger batches that the noise of these rows would need.
+
+    Args:
+        posterior: with data in memory.
+        coordinates: whitened.
+        squares: r_i^2; with None all stays as it is.
+        log: is told what was set apart.
+        step: h.
+    """
+    if squares is None:
         return posterior, SMALLEST_BATCH
-    cost = COSTS["ControlVariate, order 2" if order == 2 else "ControlVariate"]
-    batches = SMALLEST_BATCH * 2 ** np.arange(BATCHES)
-    kicks = n * np.sqrt(squares)
-    numbers = [int(np.sum(kicks > LARGEST_KICK * size)) for size in batches]
+    n, second = posterior.num_data, _order(coordinates) == 2
+    cost = COSTS["ControlVariate, order 2" if second else "ControlVariate"]
+    batches, kicks = SMALLEST_BATCH * 2 ** np.arange(BATCHES), n * np.sqrt(squares)
+    largest = (2.0 * INFLATION / step / GRADIENT) ** 0.5
+    numbers = [int(np.sum(kicks > largest * size)) for size in batches]
     counts = [1 << (number - 1).bit_length() if number else 0 for number in numbers]
     count, size = min(zip(counts, batches.tolist(), strict=True), key=lambda c: c[0] + cost * c[1])
-    if not count or count > SHARE * n:
+    rows = np.sort(np.argpartition(-squares, min(count, n - 1))[:count])
+    theirs = float(squares[rows].sum())
+    saved = cost * GRADIENT * step / (2.0 * INFLATION) * n * theirs
+    if not 0 < count <= min(saved, SHARE * n):
+        if step < LONGEST_STEP:  # where some may have been, for longer ones
+            log.decide("influential rows", "none", f"steps of {step:.2g} bear their noise")
         return posterior, SMALLEST_BATCH
-    rows = np.sort(np.argpartition(-squares, count)[:count])
-    saved = cost * GRADIENT / (2.0 * INFLATION) * n * float(squares[rows].sum())
-    if count > saved:
-        return posterior, SMALLEST_BATCH
-    share = float(squares[rows].sum() / squares.sum())
-    why = f"{share:.1%} of the noise of batches is theirs"
+    why = f"{theirs / squares.sum():.1%} of the noise of batches is theirs"
     log.decide("influential rows", f"{count:,}, summed at every step", why)
     return set_apart(posterior, rows), size
+
+
+def _order(coordinates: Coordinates) -> int:
+    """Of the control variates that there is room for."""
+    return 2 if coordinates.dimension <= LARGEST_SECOND_ORDER else 1
 
 
 def _mean_squares(left: Float[Array, "n points"], order: int) -> Float[np.ndarray, " n"]:

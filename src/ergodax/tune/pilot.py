@@ -25,9 +25,9 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.doubts import doubt_of_draws
-from ergodax.tune.estimator import LONGEST_STEP, SMALLEST_BATCH, Plan, choose_estimator
+from ergodax.tune.estimator import LONGEST_STEP, Plan, choose_estimator
 from ergodax.tune.host import generator, on_device, some_rows, split_key
-from ergodax.tune.influential import without_influential_rows
+from ergodax.tune.influential import squares_of_remainders, without_influential_rows
 from ergodax.tune.modes import at_modes
 from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
@@ -90,9 +90,9 @@ def tune(
     """
     key_rows, key_points, key_starts, *keys = split_key(key, 3 + ATTEMPTS)
     points = generator(key_points).standard_normal((POINTS, coordinates.dimension))
-    whole, dtype, smallest = posterior, coordinates.basis.dtype, SMALLEST_BATCH
-    if not modes:
-        posterior, smallest = without_influential_rows(whole, coordinates, points, log, deadline)
+    whole, dtype = posterior, coordinates.basis.dtype
+    squares = None if modes else squares_of_remainders(whole, coordinates, points, deadline)
+    posterior, smallest = without_influential_rows(whole, coordinates, squares, log)
     if programs is None or posterior is not whole:  # those that were begun are of another law
         programs = Programs(num_chains, accuracy)
     rows = some_rows(posterior, key_rows, SCORES)
@@ -101,6 +101,10 @@ def tune(
     search = _Search(coordinates, points, deadline or Deadline.never())
     good = late = False
     for key_run in keys:
+        if squares is not None and search.has_turned_short():
+            step = search.longest
+            posterior, smallest = without_influential_rows(whole, coordinates, squares, log, step)
+            rows, programs = some_rows(posterior, key_rows, SCORES), Programs(num_chains, accuracy)
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
         limits = {"longest_step": search.longest, "smallest_batch": smallest}
         moved, plan = _planned(posterior, search.coordinates, rows, places, **limits)
@@ -123,13 +127,8 @@ def tune(
         why = "there was no time for a pilot" if late else "their chains diverged"
         log.decide("batches", "none", why)
         return None
-    drawn = search.best[2].samples
-    doubt = doubt_of_draws(
-        whole, drawn.position["coarse"], drawn.info.potential, key=key_points, modes=modes
-    )
-    if not doubt and not good and search.best[2].worst(coarse=True) > accuracy:
-        doubt = "the bias of every step that was tried is too large"
-    if doubt:
+    biased = not good and search.best[2].worst(coarse=True) > accuracy
+    if doubt := _doubt(whole, search.best[2], key_points, modes, biased=biased):
         log.decide("batches", "none", doubt)
         return None
     programs.wait_for_sampling(search.best[-1])
@@ -152,6 +151,7 @@ class _Search:
     bound: float = 0.0  # of its bias
     error: float = np.inf  # of the bias measured by one draw, if it was noise
     slow: int = 0  # runs after which it was more than that in the run before
+    short: bool = False  # whether several steps make a draw
     best: tuple[Any, Coordinates, BiasReport, Plan] | None = None
 
     def run(
@@ -183,6 +183,15 @@ class _Search:
             return None
         self.pace = (time.perf_counter() - began) / report.samples.num_draws
         return report
+
+    def has_turned_short(self) -> bool:
+        """Whether the next run is the first with several steps to a draw.
+
+        Its programs are new in any case, and so short steps bear more noise. It is none of those
+        that a divergence has led to, of which noise may be the cause.
+        """
+        before, self.short = self.short, relaxation(self.longest) > 1
+        return self.short and not before and self.near == 1.0
 
     def doubt(self, alternative: float) -> str:
         """Why another run would be as bad as the last, or take too long; "" where it may do."""
@@ -271,6 +280,22 @@ def _planned(
     values, vectors = np.linalg.eigh(plan.covariance)
     rotated = coordinates.moved(np.zeros(len(vectors)), vectors)
     return rotated, dataclasses.replace(plan, covariance=np.maximum(values, 0.0))
+
+
+def _doubt(
+    posterior: Posterior,
+    report: BiasReport,
+    key: PRNGKeyArray,
+    modes: Sequence[PyTree],
+    *,
+    biased: bool,
+) -> str:
+    """Why the draws of the coarser run may be wrong; "" where nothing says so."""
+    drawn = report.samples
+    doubt = doubt_of_draws(
+        posterior, drawn.position["coarse"], drawn.info.potential, key=key, modes=modes
+    )
+    return doubt or ("the bias of every step that was tried is too large" if biased else "")
 
 
 def _whitened_draws(coordinates: Coordinates, report: BiasReport) -> Float[np.ndarray, "draws d"]:
