@@ -199,8 +199,9 @@ class _Init(_Bound):
 
     def __call__(self, *given: Any, key: Any = None, position: PyTree = None) -> Any:
         key, position = _key_and_position(given, key, position)
-        position = freeze(self.kernel, position)
-        return _begun(lambda key: self.function(self.kernel, key, position), key)
+        frozen = freeze(self.kernel, position)
+        state = _begun(lambda key: self.function(self.kernel, key, frozen), key)
+        return tree.apart(state, (self.kernel, position))
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -92,6 +92,9 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
                     f"{where} has dtype {dtype}, but a position must be floating point: the "
                     f"samplers follow gradients. Try jnp.asarray({where}, float)."
                 )
+            if not isinstance(value, jax.Array):  # a copy: JAX may go on to use NumPy's memory
+                with np.errstate(over="ignore"):
+                    value = np.array(value, dtype)
             return jnp.asarray(value, dtype)  # of a full type: a weak one would compile twice
         return Static(value)
 
@@ -106,6 +109,21 @@ def freeze(position: PyTree, name: str = "position") -> PyTree:
     if not jax.tree.leaves(frozen):
         raise ValueError(f"{name} holds no floating-point array, so there is nothing to sample.")
     return frozen
+
+
+def apart(tree: PyTree, others: PyTree) -> PyTree:
+    """The same tree, no array of which is there twice or in `others`, so that it can be donated."""
+    seen = {id(x) for x in jax.tree.leaves(others)}
+
+    def leaf(x: Any) -> Any:
+        if not eqx.is_inexact_array(x) or is_traced(x):
+            return x
+        if id(x) in seen:
+            return jnp.array(x)
+        seen.add(id(x))
+        return x
+
+    return jax.tree.map(leaf, tree)
 
 
 def hide(tree: PyTree) -> PyTree:

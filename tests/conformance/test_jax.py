@@ -65,3 +65,25 @@ def test_compiled_inside_a_program_that_is_given_the_kernel(key):
     first, second = jax.random.split(key)
     expected = kernel.step(second, kernel.step(first, state)[0])[0]
     np.testing.assert_allclose(numbers(two(kernel, key, state)), numbers(expected), rtol=1e-5)
+
+
+FIRST = {
+    "SAGA": lambda: ex.sgld(ex.SAGA(minibatch().target, 4), H),
+    "shampoo": lambda: ex.shampoo_sgld(minibatch(), H),
+    "accumulate": lambda: ex.online.accumulate(
+        ex.sgld(minibatch(), H), moments=ex.online.Moments()
+    ),
+    "hmc": lambda: ex.hmc(minibatch().target, H),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_first_state_can_be_donated(name, key):
+    """No buffer of it is there twice, and none is the caller's own."""
+    kernel, position = FIRST[name](), tree_positions()["dict"]
+    state = kernel.init(key, position)
+    expected = kernel.step(key, state)
+    found = jax.jit(kernel.step, donate_argnums=1)(key, state)
+    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=1e-4, atol=1e-5)
+    assert jax.tree.leaves(state.position)[0].is_deleted()
+    assert not any(x.is_deleted() for x in jax.tree.leaves((kernel, position)) if eqx.is_array(x))

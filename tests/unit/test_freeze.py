@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ergodax as ex
 from ergodax import tree
 
 
@@ -72,3 +73,23 @@ def test_a_weak_type_is_made_a_full_one():
     weak = jnp.full(2, 0.0)
     assert weak.weak_type
     assert not tree.freeze({"w": weak})["w"].weak_type
+
+
+def aligned(size):
+    """Zeros at an address from which JAX may go on to use them."""
+    held = np.zeros(size + 64, np.float32)
+    first = (-held.ctypes.data // 4) % 16
+    return held[first : first + size]
+
+
+def test_what_is_written_into_numpy_arrays_later_is_not_seen(key):
+    given = aligned(1024)
+    shared = np.asarray(jnp.asarray(given, jnp.float32))
+    assert np.shares_memory(shared, given), "else this would see nothing"
+    frozen = tree.freeze({"w": given})
+    model = ex.Posterior(jnp.sum, lambda w, x: -0.5 * jnp.sum((x - w) ** 2), jnp.ones((50, 1024)))
+    gradient = ex.ControlVariate(model, 10, given)
+    state = ex.sgld(gradient, 1e-3).init(key, given)
+    given[:] = 5.0
+    for seen in (frozen["w"], gradient.expansion.centre, state.position):
+        np.testing.assert_array_equal(seen, 0.0)

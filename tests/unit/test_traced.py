@@ -46,18 +46,24 @@ def test_a_function_written_at_the_call_is_compiled_once():
     assert compilations(lambda: run(3.0)) > 0, "another number is another program"
 
 
-@pytest.mark.parametrize("bound", ["data", "start", "both"])
+@pytest.mark.parametrize("bound", ["data", "start", "both", "key", "collect"])
 def test_arrays_bound_to_a_device_need_no_more_programs(bound):
     """Each program was compiled again when the arrays that were not bound came back from it."""
 
     def run(places):
-        put = lambda name, x: jax.device_put(x, places) if bound in (name, "both") else x  # noqa: E731
+        def put(name, x):
+            names = ("data", "start") if bound == "both" else (bound,)
+            return jax.device_put(x, places) if name in names else x
+
         data = put("data", jnp.ones((50, 2)))
         model = ex.Posterior(jnp.sum, lambda w, x: -0.5 * jnp.sum((w - x) ** 2), data)
         kernel = ex.sgld(ex.Minibatch(model, 5), 1e-3)
         start = put("start", jnp.zeros(2))
-        samples = ex.sample(kernel, start, 3_000, key=jax.random.key(1), progress=False, thin=2)
-        ex.sample(kernel, state=samples.final_state, num_steps=9_000, key=jax.random.key(2), thin=2)
+        two, settings = put("collect", jnp.full(2, 2.0)), {"thin": 2, "progress": False}
+        settings["collect"] = lambda w: two * w
+        samples = ex.sample(kernel, start, 3_000, key=put("key", jax.random.key(1)), **settings)
+        key, state = put("key", jax.random.key(2)), samples.final_state
+        ex.sample(kernel, state=state, num_steps=9_000, key=key, **settings)
         return samples.position
 
     jax.clear_caches()
@@ -65,6 +71,19 @@ def test_arrays_bound_to_a_device_need_no_more_programs(bound):
     jax.clear_caches()
     assert compilations(lambda: run(jax.devices()[0])) <= plain + 1  # the look at bound data
     np.testing.assert_array_equal(run(None), run(jax.devices()[0]))
+
+
+def test_other_numbers_of_a_search_are_the_same_program():
+    target = ex.Target(lambda x: jnp.sum(jnp.cosh(x - 1.0)))
+
+    def find(**settings):
+        mode = ex.find_mode(target, START, **settings)
+        np.testing.assert_allclose(mode.position, np.ones(2), atol=0.1)
+        assert int(mode.iterations) <= settings.get("max_iterations", 500)
+
+    assert compilations(find) > 0
+    for settings in ({"tolerance": 1e-3}, {"max_iterations": 9}, {"max_iterations": 400}):
+        assert compilations(lambda settings=settings: find(**settings)) == 0
 
 
 def test_arrays_closed_over_are_arguments():

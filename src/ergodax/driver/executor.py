@@ -89,7 +89,7 @@ class Executor:
             shapes = {x.shape[1:] for x in jax.tree.leaves(positions)}
             self.splits = {shape: split_of_parameters(self.mesh, shape) for shape in shapes}
         else:
-            self.device = _bound_to((self.kernel, positions, states))
+            self.device = _bound_to((self.kernel, key, positions, states))
         kernel = self._placed(traced_kernel(self.kernel, key, positions))
         key = self._placed(key)
         with self.watched(), errors_of_reading():
@@ -101,6 +101,9 @@ class Executor:
         states = made if states is None else states
         self.step, self.programs = loop.Step(kernel, way), PROGRAMS[way.small]
         stored = loop.stored_of(self.collect, states)
+        if self.mesh is None and self.device is None:  # by an array that `collect` uses, perhaps
+            self.device = _bound_to(stored)
+            keys, states = self._everywhere((keys, states))
         collected = self.collect is not None and calls_python(stored.program.jaxpr)
         self.calls_python = way.calls_python or collected
         self.stored = self._placed(stored)

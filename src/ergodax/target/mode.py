@@ -116,7 +116,8 @@ def find_mode(
         return Mode(tree.thaw(x), value, norm, count, cost, converged)
     if streamed:
         return _mode_of_source(target, position, max_iterations, tolerance)
-    return _resident_mode(target, position, max_iterations, tolerance)
+    # As arrays, since other numbers would be other programs.
+    return _resident_mode(target, position, jnp.int32(max_iterations), jnp.asarray(tolerance))
 
 
 def _mode_of_source(
@@ -149,9 +150,13 @@ def _mode_of_source(
 
 @eqx.filter_jit
 def _resident_mode(
-    target: AbstractTarget, position: PyTree, max_iterations: int, tolerance: float
+    target: AbstractTarget,
+    position: PyTree,
+    max_iterations: Int[Array, ""],
+    tolerance: Float[Array, ""],
 ) -> Mode:
-    optimiser, small = optax.lbfgs(), enough(tolerance, position)
+    optimiser = optax.lbfgs()
+    small = lambda value: enough(tolerance.astype(value.dtype), position)(value)  # noqa: E731
     value_and_gradient = optax.value_and_grad_from_state(target.potential)
 
     def unfinished(carry: tuple[Any, ...]) -> Bool[Array, ""]:
@@ -226,7 +231,7 @@ def _descend(
     return x, cost
 
 
-def enough(tolerance: float, position: PyTree) -> Callable[[Any], Any]:
+def enough(tolerance: float | Float[Array, ""], position: PyTree) -> Callable[[Any], Any]:
     """The norm of the gradient that will do, as a function of the potential."""
     size = tree.size(position)
     return lambda value: tolerance * (1.0 + (abs(value) * size) ** 0.5)

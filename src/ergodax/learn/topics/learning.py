@@ -129,7 +129,8 @@ class Learning:
         self.num_blocks, self.round = blocks, max(1, min(ROUND, plan.max_passes // 16))
         order = np.random.default_rng(plan.seed).permutation(documents)
         self.tokens, _ = lay_out(bags, np.array_split(order, blocks))
-        self.longest = int(np.max(bags.sum(axis=1), initial=0))
+        # A power of two, so that most tables share the program that counts up to it.
+        self.longest = 1 << int(np.max(bags.sum(axis=1), initial=1)).bit_length()
         self.key = jax.random.key(plan.seed)
         size = 4 * plan.num_topics * self.num_words
         self.num_draws = min(plan.num_draws, max(LEAST_DRAWS, STORED // size))
