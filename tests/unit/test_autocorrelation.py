@@ -204,3 +204,16 @@ def test_the_error_of_an_sd_counts_no_more_draws_than_that_of_the_mean():
     sizes = estimators.effective_size(squares) / estimators.effective_size(x)
     np.testing.assert_allclose(fewer, np.sqrt(sizes), rtol=1e-12)
     assert sizes.min() > 1.3
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.9, 0.999])
+def test_long_chains_are_looked_at_in_pieces(rho, monkeypatch):
+    """As by one transform of the whole, to rounding; the slowest needs more lags than the first."""
+    x = np.stack([autoregression(rho, 2, 40_000), np.ones((2, 40_000))], axis=-1)
+    x[..., 1] = autoregression(0.5, 2, 40_000, seed=1)
+    in_pieces = effective_size(x), estimators._degrees_of_freedom(x, "mean")
+    monkeypatch.setattr(estimators, "LAGS", 10**9)
+    whole = effective_size(x), estimators._degrees_of_freedom(x, "mean")
+    np.testing.assert_allclose(in_pieces, whole, rtol=1e-9)
+    theirs = [float(array_stats.ess(x[..., k], method="mean")) for k in (0, 1)]
+    np.testing.assert_allclose(in_pieces[0], theirs, rtol=1e-6)

@@ -22,6 +22,7 @@ FEWEST = 4  # draws of a chain of which anything is told
 TAILS = 0.05, 0.95
 BLOM = 0.375  # the offset of ranks that are turned into normal scores
 NUMBERS = 2**22  # that are transformed at a time
+LAGS, PIECES = 1024, 16  # that are looked at first, where a chain is so many times as long
 
 
 def _in_parts(estimator: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,27 +215,58 @@ def _size(x: Draws) -> Any:
     return np.where(constant, float(chains * draws), size)
 
 
+def _first_lags(x: Draws, lags: int) -> Float[np.ndarray, "chains lags *d"]:
+    """The same at the first lags alone: the sum over pieces of each with itself and what follows.
+
+    A piece's transform stays in the processor's cache, which that of a long chain does not.
+    """
+    draws, piece = x.shape[1], 7 * lags
+    centred = np.moveaxis(x - x.mean(axis=1, keepdims=True), 1, -1)
+    number = -(-draws // piece)
+    padded = np.zeros((*centred.shape[:-1], number * piece + lags), centred.dtype)
+    padded[..., :draws] = centred
+    windows = np.lib.stride_tricks.sliding_window_view(padded, piece + lags, axis=-1)
+    windows = windows[..., ::piece, :]
+    pieces = np.fft.rfft(windows[..., :piece], n=piece + lags)
+    products = np.sum(pieces.conj() * np.fft.rfft(windows), axis=-2)
+    sums = np.fft.irfft(products, n=piece + lags)[..., :lags]
+    return np.moveaxis(sums, -1, 1) / draws
+
+
 def _correlation_time(x: Draws) -> tuple[Any, Any]:
     """1 + 2 (the sum of the autocorrelations), and the last lag that is added up."""
+    lags, draws = LAGS, x.shape[1]
+    while PIECES * lags <= draws:
+        *found, is_whole = _cut_sum(x, _first_lags(x, lags))
+        if is_whole:
+            return found[0], found[1]
+        lags *= PIECES
+    tau, last, _ = _cut_sum(x, _autocovariance(x))
+    return tau, last
+
+
+def _cut_sum(x: Draws, covariances: Float[np.ndarray, "chains lags *d"]) -> tuple[Any, Any, bool]:
+    """What `_correlation_time` returns, and whether the lags that are known have the cut."""
     chains, draws = x.shape[:2]
-    lags = _autocovariance(x).mean(axis=0)
+    lags = covariances.mean(axis=0)
     within = lags[0] * draws / (draws - 1.0)
     total = lags[0] + (x.mean(axis=1).var(axis=0, ddof=1) if chains > 1 else 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         correlations = 1.0 - (within - lags) / total
     correlations[0] = 1.0
-    last = max((draws - 1) // 2, 1)  # pairs that are looked at
+    last = max((len(lags) - 1) // 2, 1)  # pairs that are looked at
     pairs = correlations[: 2 * last].reshape(last, 2, *lags.shape[1:])
     sums = pairs.sum(axis=1)
-    # How many pairs count: those before the first that is not positive.
-    ends = sums <= 0.0
+    # How many pairs count: those before the first that is not positive, or of a constant NaN.
+    ends = ~(sums > 0.0)
+    is_whole = bool(ends.any(axis=0).all())
     ends[-1] = True
     counted = np.argmax(ends, axis=0)
     number = np.arange(last).reshape(-1, *(1,) * counted.ndim)
     kept = np.where(number < counted, np.minimum.accumulate(sums, axis=0), 0.0).sum(axis=0)
     first, both = (np.take_along_axis(y, counted[None], axis=0)[0] for y in (pairs[:, 0], sums))
     tau = -1.0 + 2.0 * kept + np.where(both < 0.0, np.maximum(first, 0.0), first)
-    return tau, 2 * counted
+    return tau, 2 * counted, is_whole
 
 
 def autocorrelation(draws: PyTree) -> PyTree:
