@@ -32,16 +32,11 @@ from ergodax.tune.device import full_precision, quicker_host
 from ergodax.tune.discontinuities import EVALUATIONS, jump_between_draws
 from ergodax.tune.doubts import doubt_of_density, doubt_of_draws, names_of
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
+from ergodax.tune.far_mass import TWO_LAWS, FarMass, missing
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import fold_in, split_key
 from ergodax.tune.kept import Kept
-from ergodax.tune.modes import (
-    Descents,
-    all_modes,
-    other_modes,
-    scout,
-    scout_low_places,
-)
+from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
@@ -173,7 +168,7 @@ def _with_cause(
     `over` is when there is no time for a look; None where no clock may decide.
     """
     timed = over is not None
-    if timed and over.over:
+    if (timed and over.over) or any(TWO_LAWS in fault for fault in result.account.faults):
         return result
     draws = as_sampled(target, result.samples.position)
     apart = not result.converged and (result.table["r_hat"] > APART).any()
@@ -289,6 +284,7 @@ class _Inferring:
     ) -> None:
         self.target, self.init, self.settings, self.careful = target, init, settings, careful
         self.log, self.deadline = DecisionLog(), settings.deadline
+        self.far: FarMass | None = None  # of a single mode
         for decision in settings.decided:
             self.log.decide(*decision)
         keys = split_key(key, 6)
@@ -355,6 +351,7 @@ class _Inferring:
             key = fold_in(self.key_modes, 0)
             found = scout_low_places(self.target, coordinates, found, key=key, deadline=until)
             others = other_modes(self.target, coordinates, found, until)
+            self.far = None if others else found.far
             known, number = 0, 0  # where there are several there may be more
             while len(others) != known and number < SEARCHES and not until.over:
                 known, number = len(others), number + 1
@@ -458,11 +455,21 @@ class _Inferring:
         else:
             doubt = self._doubt(tuned, result)
             if not doubt:
-                return result
+                return self._weighed(result)
         settings.kept.forget()
         self.log.faults[:] = before
         self.log.decide("sampling", "given up", doubt)
         return None
+
+    def _weighed(self, result: Inference) -> Inference:
+        """The same; not converged where one of two laws about the mode has no draws."""
+        if self.far is not None:
+            coordinates, accuracy = self.start.coordinates, self.settings.accuracy
+            draws = coordinates.of_chains(as_sampled(self.target, result.samples.position))
+            if told := missing(self.far, draws.reshape(-1, coordinates.dimension), accuracy):
+                result.account.faults.insert(0, told)
+                return dataclasses.replace(result, converged=False)
+        return result
 
     def _doubt(self, tuned: Tuned, result: Inference) -> str:
         """Why draws that are not NUTS's may be wrong, where all rows can tell, and others better.

@@ -17,6 +17,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import curvature_coordinates
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.descent import OnRows, descent, potential_at, seconds_of_gradient
+from ergodax.tune.far_mass import FarMass, far_mass, scales_of_places
 from ergodax.tune.host import generator, on_device, some_rows, split_key
 from ergodax.tune.start import ROWS, lowest_near
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
@@ -37,7 +38,6 @@ NEGLIGIBLE = 5e-4  # posterior sds: a mode's share of the mass times its distanc
 WORSE = 20.0  # in potential: a mode that is worse by more has no weight
 MOST = 8  # modes that are looked at on all rows
 # Of the look for low places:
-SCALES = 1.0, 3.0  # log2 of posterior sds: of the places that are looked at, least and most
 PART, PARTS, SECONDS = 2048, 16, 0.5  # places at a time; how often at most, and how long
 SHARE = 0.25  # of the time, beyond which not even the first of them are looked at
 FEW = 20  # dimensions, beyond which none would lie where a narrow mode is felt
@@ -53,13 +53,14 @@ class Descents(NamedTuple):
     potentials: Float[Array | np.ndarray, " starts"]
     converged: Bool[Array | np.ndarray, " starts"]
     target: AbstractTarget | None = None  # of `scout`: with all or some of the data
+    far: FarMass | None = None  # as the places told at which `scout_low_places` has looked
 
     def and_more(self, others: "Descents") -> "Descents":
         """All of both; what is left of the second is not the rows that it went down on."""
         positions, potentials, converged = jax.tree.map(
             lambda *x: np.concatenate(x), self[:3], others[:3]
         )
-        return Descents(positions, potentials, converged, self.target)
+        return Descents(positions, potentials, converged, self.target, self.far)
 
 
 def descents_from(
@@ -138,14 +139,17 @@ def scout_low_places(
     here, random = _potential_at(place, coordinates), generator(key)
     until, looks, heights = np.inf, [], []
     while len(looks) < PARTS and time.perf_counter() < until and not deadline.over:
-        scales = 2.0 ** random.uniform(*SCALES, (PART, 1))
+        scales = scales_of_places(random, PART)
         looks.append((scales * random.standard_normal((PART, d))).astype(coordinates.basis.dtype))
         heights.append(np.asarray(_potentials(place, coordinates, looks[-1]), np.float64))
         until = min(until, time.perf_counter() + SECONDS)  # the first look compiles
     if not looks:
         return descents
     u, norms = np.concatenate(looks), np.linalg.norm(np.concatenate(looks), axis=1)
-    rises = (np.concatenate(heights) - here) / norms**2
+    rises = np.concatenate(heights) - here
+    if not isinstance(target, Posterior) or target.num_data <= ROWS:  # else some stand for all
+        descents = descents._replace(far=far_mass(u, rises))
+    rises /= norms**2
     rings = np.array_split(np.argsort(norms), RINGS)  # or else the farthest would be the lowest
     low = [k for ring in rings for k in ring[np.argsort(rises[ring])[:LOWEST]]]
     low = [u[k] for k in low if np.isfinite(rises[k])]
