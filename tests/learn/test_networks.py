@@ -19,8 +19,9 @@ import ergodax as ex
 from ergodax import network, tree
 from ergodax.learn import MLPClassifier, MLPRegressor, members
 from ergodax.learn.members import PRIOR, measured_prior, sample_members
-from ergodax.learn.modules import Perceptron
+from ergodax.learn.modules import Perceptron, filled
 from ergodax.tune.budget import Deadline
+from tests.unit.test_traced import compilations
 
 RNG = np.random.default_rng(2)
 X = RNG.uniform(-2.0, 2.0, (80, 2))
@@ -277,6 +278,39 @@ def test_rows_that_come_later_count(regressor):
     after = np.abs(model.predict(X[~below]) - Y[~below]).mean()
     assert after < 0.5 * before
     assert len(model.network_posterior_.data[1]) == 80
+
+
+@pytest.mark.slow
+def test_rows_that_come_later_need_no_new_program():
+    """Each call compiled all of its programs again."""
+    model = MLPRegressor((8,), **QUICK | {"max_epochs": 5, "num_steps": 200})
+
+    def learnt(first, last):
+        model.partial_fit(X[first:last], Y[first:last]).predict(X, interval=0.9)
+
+    learnt(0, 30)
+    learnt(30, 40)
+    assert compilations(lambda: learnt(40, 45)) == 0
+    assert compilations(lambda: learnt(45, 60)) == 0
+    assert jax.tree.leaves(model.members_.positions)[0].shape[:2] == (2, 20)
+
+
+@pytest.mark.parametrize("rows", [40, 64])
+def test_rows_of_weight_0_change_no_number(rows, key):
+    module = Perceptron((2, 8, 2), "tanh", key)
+    likelihood = network.likelihoods.HeteroscedasticGaussian()
+    data = X[:rows].astype(np.float32), (Y[:rows] / 100.0).astype(np.float32)
+    posterior = network.posterior(module, data, likelihood, batched=True)
+    more = filled(posterior, 64)
+    assert more.num_data == 64
+    position = tree.freeze(posterior.start)
+    for ours, theirs in zip(
+        jax.tree.leaves(more.value_and_gradient(position)),
+        jax.tree.leaves(posterior.value_and_gradient(position)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert filled(posterior, 63) is posterior, "a batch would have fewer rows that count"
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import ergodax as ex
 from ergodax import network, tree
-from ergodax.learn.modules import each_draw
+from ergodax.learn.modules import each_draw, filled
+from ergodax.learn.regression import rows_of_program
 from ergodax.network import NetworkPosterior
 from ergodax.sampler.microcanonical import energy_error
 from ergodax.stats.estimators import scale_reduction
@@ -155,7 +156,7 @@ def settled_members(
         settings: the others of `sample_members`.
     """
     began = time.perf_counter()
-    settings |= {"num_steps": math.ceil(share * (num_steps or STEPS))}
+    settings |= {"num_steps": math.ceil(share * (num_steps or STEPS)), "more": share < 1.0}
     members = sample_members(posterior, starts, key=key, **settings)
     took = time.perf_counter() - began
     visited = settings["num_steps"] * min(posterior.num_data, settings["batch_size"])
@@ -169,11 +170,13 @@ def settled_members(
 
 def disagreement(posterior: NetworkPosterior, members: Members) -> float:
     """R-hat of what the members predict, the median over rows of the data, evenly spread."""
-    data = posterior.data[0]
-    rows = np.linspace(0, len(data) - 1, min(len(data), COMPARED)).astype(int)
-    means = np.asarray(each_draw(posterior, members.flat, data[np.unique(rows)]).mean)
+    data = np.asarray(posterior.data[0])
+    rows = np.unique(np.linspace(0, len(data) - 1, min(len(data), COMPARED)).astype(int))
+    some = np.resize(rows, min(COMPARED, rows_of_program(len(rows))))  # of few different numbers
+    means = np.asarray(each_draw(posterior, members.flat, data[some]).mean)
     draws = jax.tree.leaves(members.positions)[0].shape[:2]
-    return float(np.median(scale_reduction(means.reshape(*draws, *means.shape[1:]), "split")))
+    found = scale_reduction(means.reshape(*draws, *means.shape[1:]), "split")
+    return float(np.median(found[: len(rows)]))
 
 
 def sample_members(
@@ -187,6 +190,7 @@ def sample_members(
     deadline: Deadline,
     setting: Setting | None = None,
     progress: bool = False,
+    more: bool = False,
 ) -> Members:
     """Sample each member's weights from where it is; seven tenths of the steps are burn-in.
 
@@ -211,6 +215,8 @@ def sample_members(
         deadline: when to end, with fewer draws if need be.
         setting: of an earlier run, to begin with.
         progress: show bars.
+        more: whether rows have come since `setting` was found, and will again: they are filled up,
+            and steps are rounded to whole draws, `num_draws`, so that the same programs serve.
 
     Raises:
         DivergenceError: however small the step.
@@ -218,12 +224,12 @@ def sample_members(
     Reference:
         Sommer, Robnik, Nozadze, Seljak and Rügamer, Microcanonical Langevin ensembles, 2025.
     """
-    rows = min(batch_size, posterior.num_data)
-    full = rows == posterior.num_data
-    gradient = ex.FullGradient(posterior) if full else ex.Minibatch(posterior, rows)
     key_scales, key_run = jax.random.split(key)
     if setting is None:
         setting = Setting(_scales(posterior, starts, key_scales), 0.1, 1.0)
+    sampled = filled(posterior, batch_size) if more else posterior
+    full = posterior.num_data <= batch_size
+    gradient = ex.FullGradient(sampled) if full else ex.Minibatch(sampled, batch_size)
     run: dict[str, Any] = {"key": key_run, "progress": progress}
     seen: list[PyTree] = []
     begin: dict[str, Any] = {"positions": starts}
@@ -235,10 +241,13 @@ def sample_members(
         each = min(each, (time.perf_counter() - began) / TRIAL)
     num_steps = max(1, min(num_steps, int(IN_TIME * deadline.left() / each)))
     burn_in = int(BURN_IN * num_steps)
-    steps = max(1, burn_in // ROUNDS)
+    least = 2 if more else 1  # steps to a draw; a draw of each is another program
+    steps = max(least, burn_in // ROUNDS)
+    thin = max(least, steps // SEEN)
+    if more:
+        steps -= steps % thin
     growth = Growth()
     for number in range(ROUNDS):
-        thin = max(1, steps // SEEN)
         setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
         state, begin = samples.final_state, {"state": samples.final_state}
         seen = [*seen, samples.position][(number + 1) // 2 - number - 1 :]
@@ -247,7 +256,9 @@ def sample_members(
         growth = growth.after(setting.step, _energy_error(kernel, key_probes, state))
         setting = _adjusted(setting, seen, growth.factor(aim))
     steps = max(1, num_steps - burn_in)
-    thin = max(1, steps // num_draws)
+    thin = max(least, steps // num_draws)
+    if more:
+        steps = thin * num_draws
     setting, kernel, samples = _tried(gradient, setting, steps, thin, begin, deadline, run)
     error = _energy_error(kernel, jax.random.fold_in(key_scales, ROUNDS), samples.final_state)
     return Members(samples.position, dataclasses.replace(setting, energy_error=error))

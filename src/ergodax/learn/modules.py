@@ -6,10 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+import ergodax as ex
 from ergodax import network, tree
+from ergodax.learn.regression import rows_of_program
 from ergodax.network.likelihoods import Outlook
 
 ACTIVATIONS = {"silu": jax.nn.silu, "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu}
@@ -60,13 +63,49 @@ def drawn_anew(position: PyTree, key: Any) -> PyTree:
     return jax.tree.map(one, position, tree.normal_like(key, position))
 
 
-@eqx.filter_jit
 def each_draw(posterior: network.NetworkPosterior, positions: PyTree, rows: Any) -> Outlook:
     """What each draw predicts, leading axis draws."""
-    program = posterior.program
+    return _each_draw(posterior.program, positions, rows)
 
+
+@eqx.filter_jit  # without the data, or more rows of them would be another program
+def _each_draw(program: Any, positions: PyTree, rows: Any) -> Outlook:
     def one(position: PyTree) -> Outlook:
         position = tree.thaw(position)
         return program.likelihood.outlook(position, program.network(position["network"], rows))
 
     return lax.map(one, tree.freeze(positions))
+
+
+def of_one_row(posterior: network.NetworkPosterior) -> network.NetworkPosterior:
+    """The same with its first row alone: predictions with more rows would be other programs."""
+    data = jax.tree.map(lambda x: np.asarray(x)[:1], posterior.data)
+    return network.NetworkPosterior(posterior.program, data, posterior.start)
+
+
+class Weighted(eqx.Module):
+    """The log-likelihoods of a network's rows, each times its weight, which stands last."""
+
+    program: Any
+
+    def __call__(self, position: PyTree, batch: tuple[Any, ...]) -> Float[Array, " n"]:
+        """Of each row of a batch."""
+        *data, weight = batch
+        values = self.program.log_likelihoods(position, tuple(data))
+        return weight.astype(values.dtype) * values
+
+
+def filled(posterior: network.NetworkPosterior, batch_size: int) -> ex.Posterior:
+    """The same law with rows of weight 0 up to the next power of two, see `regression.padded`.
+
+    They are others again, which any module takes. It stays as it is where its gradients are of
+    batches, which would be of fewer rows that count.
+    """
+    rows = posterior.num_data
+    count = rows_of_program(rows)
+    if count > batch_size:
+        return posterior
+    data = jax.tree.map(lambda x: np.resize(x, (count, *x.shape[1:])), posterior.data)
+    weight = (np.arange(count) < rows).astype(np.float32)
+    program = posterior.program
+    return ex.Posterior(program.log_prior, Weighted(program), (*data, weight), batched=True)

@@ -30,7 +30,7 @@ from ergodax.learn.design import (
 )
 from ergodax.learn.estimators import central_interval
 from ergodax.learn.members import PRIOR, Measured, Members, measured_prior
-from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw
+from ergodax.learn.modules import ACTIVATIONS, Perceptron, drawn_anew, each_draw, of_one_row
 from ergodax.network.likelihoods import Likelihood
 from ergodax.tune.budget import Deadline
 
@@ -236,7 +236,7 @@ class _Network(BaseEstimator):
 
     def _measure(self) -> None:
         """What `measured_` and `verdict_` say."""
-        x, y = self.network_posterior_.data
+        x, y = (np.asarray(a) for a in self.network_posterior_.data)
         held = self.ensemble_.held_out[:CHECKED]
         draws = jax.tree.leaves(self.members_.positions)[0].shape[:2]
         r_hat = members.disagreement(self.network_posterior_, self.members_)
@@ -256,11 +256,11 @@ class _Network(BaseEstimator):
         positions = self._most() if positions is None else positions
         filled = max(LEAST_ROWS, 2 ** math.ceil(math.log2(max(1, len(x)))))
         x = np.resize(np.asarray(x), (filled, *np.shape(x)[1:])) if len(x) else x
+        posterior = of_one_row(self.network_posterior_)
         if y is not None:
-            return network.predict(
-                self.network_posterior_, positions, x, np.resize(np.asarray(y), filled)
-            )[: len(y)]
-        return network.predict(self.network_posterior_, positions, x)
+            found = network.predict(posterior, positions, x, np.resize(np.asarray(y), filled))
+            return found[: len(y)]
+        return network.predict(posterior, positions, x)
 
     def _most(self) -> PyTree:
         """The draws that a prediction averages over."""

@@ -276,10 +276,15 @@ def padded(parts: list[np.ndarray]) -> list[np.ndarray]:
     is the lesser part where rows are few.
     """
     rows = len(parts[0])
-    if rows > MOST:
+    more = rows_of_program(rows) - rows
+    if not more:
         return parts
-    more = min(max(FEWEST, 1 << (rows - 1).bit_length()), MOST) - rows
     return [np.concatenate([a, np.zeros((more, *a.shape[1:]))]) for a in parts]
+
+
+def rows_of_program(rows: int) -> int:
+    """What so many rows are filled up to."""
+    return rows if rows > MOST else min(max(FEWEST, 1 << (rows - 1).bit_length()), MOST)
 
 
 def standardised(rows: Rows, family: Family, intercept: bool) -> tuple[Units, np.ndarray]:

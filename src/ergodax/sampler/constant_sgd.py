@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,12 +174,15 @@ def _inverse_hessian(posterior: Posterior, position: PyTree) -> np.ndarray:
 
 def _score_covariance(posterior: Posterior, position: PyTree) -> np.ndarray:
     """Of the scores of all rows, divisor N - 1."""
+    return np.asarray(_of_scores(posterior, position), float)
 
+
+@eqx.filter_jit  # or the next kernel of the same posterior would compile it again
+def _of_scores(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
     def scores(numbers: Int[Array, " k"]) -> PyTree:
         return posterior.per_example_gradients(position, take(posterior.data, numbers))
 
-    covariance = sample_covariance_in_chunks(scores, posterior.num_data, "dense", CHUNK)
-    return np.asarray(covariance, float)
+    return sample_covariance_in_chunks(scores, posterior.num_data, "dense", CHUNK)
 
 
 def _hessian_covariance(posterior: Posterior, position: PyTree, root: np.ndarray) -> np.ndarray:
@@ -186,9 +190,21 @@ def _hessian_covariance(posterior: Posterior, position: PyTree, root: np.ndarray
 
     Of rows at even distances, where there are more than `ROWS`.
     """
-    _, unravel = tree.ravel(position)
     rows = min(posterior.num_data, ROWS)
     places = jnp.asarray(np.arange(rows) * posterior.num_data // rows, jnp.int32)
+    columns = jnp.asarray(root.T, tree.result_dtype(position))
+    return np.asarray(_of_products(posterior, position, places, columns), float)
+
+
+@eqx.filter_jit
+def _of_products(
+    posterior: Posterior,
+    position: PyTree,
+    places: Int[Array, " rows"],
+    columns: Float[Array, "d d"],
+) -> Float[Array, "d d"]:
+    """The sum over columns a, as rows, of the covariance of H_i a over the rows i at `places`."""
+    _, unravel = tree.ravel(position)
 
     def along(column: Float[Array, " d"]) -> Float[Array, "d d"]:
         def products(numbers: Int[Array, " k"]) -> PyTree:
@@ -199,13 +215,10 @@ def _hessian_covariance(posterior: Posterior, position: PyTree, root: np.ndarray
 
             return jax.jvp(scores, (position,), (unravel(column),))[1]
 
-        return sample_covariance_in_chunks(products, rows, "dense", CHUNK)
+        return sample_covariance_in_chunks(products, places.size, "dense", CHUNK)
 
-    columns = jnp.asarray(root.T, tree.result_dtype(position))
-    total, _ = jax.lax.scan(
-        lambda sum_, a: (sum_ + along(a), None), jnp.zeros_like(columns), columns
-    )
-    return np.asarray(total, float)
+    first = jnp.zeros_like(columns)
+    return jax.lax.scan(lambda sum_, a: (sum_ + along(a), None), first, columns)[0]
 
 
 def _wanted(covariance: Any, metric: np.ndarray, information: np.ndarray) -> np.ndarray:

@@ -7,6 +7,8 @@ compiles without holding Python's lock.
 import contextlib
 import gc
 import importlib
+import sys
+import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -40,6 +42,8 @@ EFFECTIVE = 0.4  # draws in a draw at the longest step
 MONTE_CARLO = 0.75  # of the error that is allowed, that the draws' number may bring
 SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it takes longer
 FEW = 4  # draws of a run that is made for its programs only
+WIDE = ("int64", "uint64", "float64", "complex128")  # dtypes that single precision has not
+ALONE = 2  # references to an array, as Python counts them, where one object refers to it
 
 
 _RUNNING: set[Future[Any]] = set()
@@ -87,22 +91,72 @@ def small_algebra() -> Generator[None]:
 def double_precision() -> Generator[None]:
     """While active, JAX computes in double precision where it is told to.
 
-    JAX 0.12 keeps what it has traced of an index by a NumPy array in one precision, and fails with
-    it in the other. So what it keeps is thrown away at both ends, with the garbage that refers to
-    it, and no thread may be tracing.
+    JAX 0.12 finds a NumPy array that a model closes over by its identity: as it was cast in one
+    precision it is found in the other, where an index by it fails. So before and after, where such
+    an array is kept, all compiled programs are thrown away, and the garbage that refers to it. No
+    thread may be tracing.
     """
-    _forget()
+    if jax.config.jax_enable_x64:
+        yield  # there is no other precision
+        return
+    _forget(_is_narrowed)
     try:
         with jax.enable_x64(True):
             yield
     finally:
-        _forget()
+        _forget(_is_wide)
 
 
-def _forget() -> None:
+def _forget(is_wrong: Callable[[Any], bool]) -> None:
+    """Clear what JAX keeps, if a constant that it would find again is wrong, or if none can tell.
+
+    Clearing costs every program of the process, the user's too, so it must have a reason.
+    """
     wait(list(_RUNNING))
-    gc.collect()
-    jax.clear_caches()
+    if not _any_is(is_wrong):
+        return
+    gc.collect()  # only garbage may have it
+    if _any_is(is_wrong):
+        jax.clear_caches()
+        gc.collect()  # of which much refers to itself in circles
+
+
+def _any_is(is_wrong: Callable[[Any], bool]) -> bool:
+    constants = _constants_found_again()
+    return constants is None or any(is_wrong(constant) for constant in constants)
+
+
+def _constants_found_again() -> list[Any] | None:
+    """The casts of NumPy arrays that JAX finds by the arrays' identity; None if it can't be told.
+
+    JAX has weak references to each of them and to its array, and to no other constant. An array of
+    our own tells whether that is so: if it is not among them, this JAX keeps them in another way.
+    """
+    ours = np.zeros(2)
+    held = jax.make_jaxpr(lambda: jax.lax.neg(ours))()
+    if gc.get_freeze_count():
+        return None  # what is frozen is not listed
+    listed = [x for x in gc.get_objects() if type(x).__name__ == "TypedNdArray"]
+    found = [x for x in listed if weakref.getweakrefcount(x)]
+    mine = [x for x in found if any(x is constant for constant in held.consts)]
+    if len(mine) != 1 or not _is_narrowed(mine[0]) or _is_shared(mine[0]):
+        return None
+    return [x for x in found if x is not mine[0]]
+
+
+def _is_narrowed(constant: Any) -> bool:
+    """Whether it was cast from double precision: then its memory is not the model's array's."""
+    return not weakref.getweakrefcount(constant.base)
+
+
+def _is_wide(constant: Any) -> bool:
+    """Whether it is in double precision, and the model's array may be seen again."""
+    return constant.dtype.name in WIDE and _is_shared(constant)
+
+
+def _is_shared(constant: Any) -> bool:
+    """Whether anything but the constant refers to the array that has its memory."""
+    return sys.getrefcount(constant.base) > ALONE
 
 
 def relaxation(step_size: float) -> int:
