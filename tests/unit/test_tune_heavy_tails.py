@@ -75,3 +75,47 @@ def test_tails_that_take_many_draws_are_told():
     assert not any(heavy_tails.slow_tails("x", each, 0.05) for each in normal)
     assert not heavy_tails.slow_tails("x", normal[0], 1e-3), "they are too few, for another reason"
     assert heavy_tails.slow_tails("x", np.zeros((CHAINS, 100)), 0.05) == ""
+
+
+def rare(rng, draws=10_000):
+    """Two normal laws, 3 of 1,000 draws of the second, 12 sds away; and which is of which."""
+    second = (rng.random((CHAINS, draws)) < 0.003).astype(int)
+    return rng.standard_normal(second.shape) + 12.0 * second, second
+
+
+def test_a_rare_mode_is_no_heavy_tail():
+    """Neither where it is known, nor where it lies beyond a gap. The control: Cauchy's tails."""
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        x, modes = rare(rng)
+        for known in (modes, None):
+            assert heavy_tails.heavy_tail(x, known) == 0.0
+            assert heavy_tails.unseen_spread(x[..., None], known)[0] < 0.02
+            assert heavy_tails.slow_tails("x", x, 1e-3, known) == ""
+        heavy = rng.standard_cauchy(x.shape)
+        assert heavy_tails.heavy_tail(heavy) > 0.5
+        assert heavy_tails.heavy_tail(heavy + 12.0 * modes, modes) > 0.5
+
+
+def test_one_chain_that_stays_far_out_is_no_mode():
+    """Draws beyond a gap, of one chain; of two they are another mode's."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_cauchy((CHAINS, 2_000))
+    top = 3.0 * np.abs(x).max()
+    x[0, :40] = top + 0.01 * rng.random(40)
+    assert heavy_tails.heavy_tail(x) > 0.5
+    x[1, :40] = top + 0.01 * rng.random(40)
+    assert heavy_tails.heavy_tail(x) == 0.0
+
+
+@pytest.mark.slow
+def test_an_inference_with_a_rare_known_mode_tells_of_no_tails():
+    w, mean = 0.003, jnp.array([12.0, 0.0])
+    log = lambda x, m: -0.5 * jnp.sum((x - m) ** 2)  # noqa: E731
+    parts = lambda x: (jnp.log(1 - w) + log(x, 0.0), jnp.log(w) + log(x, mean))  # noqa: E731
+    target = ex.Target(lambda x: -jnp.logaddexp(*parts(x)))
+    settings = {"key": jax.random.key(0), "max_seconds": 60.0, "progress": False}
+    result = ex.infer(target, jnp.zeros(2), **settings)
+    row = result.table.iloc[0]
+    assert "tails" not in result.verdict(), str(result)
+    assert abs(row["sd"] / 1.1957 - 1.0) < 4.0 * row["mcse_sd"], str(result)

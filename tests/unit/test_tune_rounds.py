@@ -7,12 +7,13 @@ import pytest
 
 import ergodax as ex
 from ergodax.stats.estimators import scale_reduction
-from ergodax.tune import doubts, rounds
+from ergodax.tune import doubts, lengths, rounds
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Tuned, differ, error_table
 from ergodax.tune.doubts import narrowness
 from ergodax.tune.kept import Kept
 from ergodax.tune.nuts import Nuts
+from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.tails import endless_tail
 from ergodax.tune.whitening import Coordinates
 
@@ -23,16 +24,16 @@ TUNED = Tuned(None, COORDINATES, jnp.zeros((CHAINS, D)), None, 1, 0)
 
 
 def first(monkeypatch, seconds, accuracy=0.05):
-    monkeypatch.setattr(rounds, "seconds_of_gradient", lambda target, position: seconds)
-    return rounds._first_round(TARGET, TUNED, accuracy, CHAINS)
+    monkeypatch.setattr(lengths, "seconds_of_gradient", lambda target, position: seconds)
+    return lengths.first_round(TARGET, TUNED, accuracy, CHAINS)
 
 
 def test_cheap_draws_are_many_and_dear_ones_are_those_that_are_needed(monkeypatch):
-    assert first(monkeypatch, 1e-6) == rounds.AT_LEAST
+    assert first(monkeypatch, 1e-6) == lengths.AT_LEAST
     few = first(monkeypatch, 1.0)
-    assert 1.0 / 0.05**2 < CHAINS * few < CHAINS * rounds.AT_LEAST
-    assert few < first(monkeypatch, 0.002) < rounds.AT_LEAST
-    assert first(monkeypatch, 1.0, accuracy=0.01) == rounds.AT_LEAST
+    assert 1.0 / 0.05**2 < CHAINS * few < CHAINS * lengths.AT_LEAST
+    assert few < first(monkeypatch, 0.002) < lengths.AT_LEAST
+    assert first(monkeypatch, 1.0, accuracy=0.01) == lengths.AT_LEAST
 
 
 def test_with_so_many_independent_draws_r_hat_is_below_its_limit(monkeypatch):
@@ -206,3 +207,15 @@ def test_chains_that_have_not_moved_are_told_and_no_tail_is_read_off_them():
         assert "position[1]" in endless_tail(flat, like, moving, [1])
         moving[0] = moving[0, :1]
         assert endless_tail(flat, like, moving, [1]) == ""
+
+
+def test_effects_are_named_only_where_scales_were_seen_to_follow_others():
+    kept = Kept(None, TARGET, jnp.zeros(D), jax.random.key(0), 60.0, accuracy=0.05, num_chains=4)
+    run = rounds._Rounds(TARGET, TUNED, DecisionLog(), 0.05, CHAINS, Deadline.never(), False, kept)
+    run.drawn, run.r_hats = rounds.ROUNDS, [1.0]
+    draws = np.exp(1.2 * np.random.default_rng(0).normal(size=(CHAINS, 500, D)))
+    run.samples = ex.Samples(draws, None, None)
+    run.table = error_table(run.samples)
+    assert "effects" not in run.neck + run.shortcoming()
+    run.target = object.__new__(ReparametrisedTarget)
+    assert "standardised effects" in run.neck

@@ -107,3 +107,16 @@ def test_a_start_without_numbers_is_refused(init, key):
     target = ex.Target(lambda x: 0.5 * jnp.sum(ex.tree.ravel(x)[0] ** 2))
     with pytest.raises(ValueError, match=r"init.* has shape \(0.* Leave it out"):
         ex.infer(target, init, key=key)
+
+
+def test_a_loop_without_a_gradient_is_told_in_our_words():
+    """And one with a fixed number of steps is not."""
+
+    def root(a, steps):  # by Newton's method
+        return jax.lax.fori_loop(0, steps, lambda _, s: 0.5 * (s + a / s), jnp.ones_like(a))
+
+    computed = lambda x: root(1.0 + x**2, jnp.where(x > 9.0, 9, 5))  # noqa: E731
+    with pytest.raises(ValueError, match=r"while_loop.*Try jax.lax.scan.*custom_jvp") as told:
+        check_start(ex.Target(computed), jnp.array(0.3))
+    assert "Reverse-mode" in str(told.value.__cause__)
+    check_start(ex.Target(lambda x: root(1.0 + x**2, 5)), jnp.array(0.3))

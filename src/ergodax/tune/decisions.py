@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.samples import Samples
@@ -183,13 +183,19 @@ def differ(first: Any, second: Any, accuracy: float) -> bool:
     return False
 
 
-def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -> Any:
+def error_table(
+    samples: Samples,
+    bias: Any = None,
+    fixed: Sequence[str] = (),
+    modes: Int[np.ndarray, "chains draws"] | None = None,
+) -> Any:
     """The errors of every component, in posterior standard deviations.
 
     Args:
         samples: draws.
         bias: a `BiasReport` of the setting that made the draws, or None for an exact sampler.
         fixed: components that a constraint fixes, such as the zeros of a Cholesky factor.
+        modes: to which each draw belongs, where several are known.
 
     Returns:
         The DataFrame described in `Inference`.
@@ -216,7 +222,7 @@ def error_table(samples: Samples, bias: Any = None, fixed: Sequence[str] = ()) -
             "mean": summary["mean"],
             "sd": scale,
             "mcse_mean": of_mean * widening(draws, of_mean) / scale,
-            "mcse_sd": of_sd * widening(draws, of_sd, "sd") / scale + unseen_spread(draws),
+            "mcse_sd": of_sd * widening(draws, of_sd, "sd") / scale + unseen_spread(draws, modes),
             "bias_mean": 0.0,
             "bias_sd": 0.0,
         }

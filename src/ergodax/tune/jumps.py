@@ -15,6 +15,7 @@ from ergodax.tune.host import on_device
 from ergodax.tune.whitening import Coordinates
 
 SCALED, TURNED, MIRRORED = KINDS = 0, 1, 2
+ROWS = 1_024  # at a time, whose nearest modes are told
 FEW_DRAWS = 10  # of a chain for each dimension: fewer do not tell a covariance
 
 
@@ -50,6 +51,11 @@ class Jumps(eqx.Module):
         """The mode to whose normal law u belongs most."""
         offsets = jnp.einsum("mij,mj->mi", self.inverses, u[None] - self.centres)
         return jnp.argmin(0.5 * jnp.sum(offsets**2, axis=1) + self.log_volumes)
+
+    def of_chains(self, u: Float[np.ndarray, "chains draws d"]) -> Int[np.ndarray, "chains draws"]:
+        """The nearest mode of each draw."""
+        flat = on_device(u.reshape(-1, u.shape[-1]), self.centres.dtype)
+        return np.asarray(_nearest(self, flat)).reshape(u.shape[:2])
 
     def there(
         self, u: Float[Array, " d"], kind: Int[Array, ""], i: Int[Array, ""], j: Int[Array, ""]
@@ -87,6 +93,11 @@ class Jumps(eqx.Module):
         ratio = ratio + there.logdensity - state.logdensity
         jumped = jnp.log(jax.random.uniform(key_accept, dtype=place.dtype)) < ratio  # NaN: no
         return jax.tree.map(lambda x, y: jnp.where(jumped, x, y), there, state), jumped
+
+
+@eqx.filter_jit
+def _nearest(jumps: Jumps, rows: Float[Array, "n d"]) -> Int[Array, " n"]:
+    return jax.lax.map(jumps.nearest, rows, batch_size=ROWS)
 
 
 def jumps_between(

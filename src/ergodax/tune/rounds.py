@@ -17,9 +17,9 @@ from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
 from ergodax.stats.draws import component_names, flat_components
 from ergodax.target.base import AbstractTarget
+from ergodax.tune.bounds import piled_up
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import (
-    LARGEST_R_HAT,
     DecisionLog,
     Inference,
     Tuned,
@@ -27,7 +27,6 @@ from ergodax.tune.decisions import (
     error_table,
     is_accurate,
 )
-from ergodax.tune.descent import seconds_of_gradient
 from ergodax.tune.doubts import (
     LESS,
     lost_in_rounding,
@@ -40,17 +39,13 @@ from ergodax.tune.heavy_tails import slow_tails, without_variance
 from ergodax.tune.host import fold_in, split_key
 from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
+from ergodax.tune.lengths import AT_LEAST, first_round, missing
 from ergodax.tune.modes import scout, scout_low_places, unvisited
 from ergodax.tune.nuts import SETTLE, Nuts
 from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.whitening import as_given, as_sampled
 
 ROUNDS = 6  # of sampling; each may be four times as long as the one before
-DRAWS = 1_000  # of the first round, all chains together
-AT_LEAST = 500  # of each chain
-FALSE_ALARM = 0.01  # that the largest R-hat of a first round is above the limit though all is well
-MARGIN = 1.3  # of draws over those that are needed if they are independent
-PROGRAM = 2.0  # seconds in which a round's program is compiled
 LEAST = 0.1  # of the draws so far, that a round has at least
 NUMBERS = 2**28  # that the draws may have, all chains together
 MOST_DIVERGENT = 0.01  # a share of NUTS's trajectories
@@ -59,10 +54,7 @@ GRACE = 2.0  # seconds for the first draws where the time is up already
 SHORTENED = 3  # times that the step is made shorter, at most
 ALONE = 1.0  # times the accuracy, that the draws of shorter steps have by themselves
 NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
-NECK = (
-    "draws may be missing where the density narrows, as that of effects does where their variance "
-    f"is small; try other parameters of the model{NON_CENTRED}"
-)
+NECK = "draws may be missing where the density narrows; try other parameters of the model{}"
 LOOKED_AT = 1_000  # draws, from which a mode is told that none has come to
 SURE = 3  # rounds, after which such tails end it
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
@@ -103,7 +95,7 @@ def sample_rounds(
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept, careful)
     key_look, *keys = split_key(key, 1 + ROUNDS + 2 * SHORTENED)
     key_search = fold_in(key_look, 1)
-    count = _first_round(target, tuned, accuracy, num_chains)
+    count = first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
         rounds.parts.append(rounds.pilot())
         count = rounds.wanted(key_look)
@@ -115,7 +107,9 @@ def sample_rounds(
     if tuned.doubt and not (rounds.good and not rounds.faults):
         rounds.faults, log.coarse = [tuned.doubt], False
     if rounds.calmed and not (rounds.good or rounds.faults):
-        rounds.faults.append(f"{NECK}; with shorter steps there was no time for enough of them")
+        rounds.faults.append(
+            f"{rounds.neck}; with shorter steps there was no time for enough of them"
+        )
     if not (rounds.good or rounds.faults or log.faults):
         rounds.faults.append(rounds.shortcoming())
     draws = f"{rounds.samples.num_draws} draws of each of {num_chains} chains"
@@ -125,24 +119,6 @@ def sample_rounds(
         log.faults.extend(rounds.faults)
     converged = rounds.good and not log.faults
     return Inference(rounds.samples, rounds.table, accuracy, converged, log, rounds.tuned)
-
-
-def _first_round(target: AbstractTarget, tuned: Tuned, accuracy: float, num_chains: int) -> int:
-    """Draws of each chain: fewer where each costs much, but enough if they are independent.
-
-    R-hat of half chains that agree is 1 + (x / (2 chains - 1) - 1) / draws, x chi squared. As many
-    draws cost nothing as take no longer than a second round's program does to compile.
-    """
-    from scipy.special import chdtri
-
-    usual = max(DRAWS // num_chains, AT_LEAST)
-    if tuned.bias is not None:
-        return usual
-    seconds = num_chains * seconds_of_gradient(target, tuned.coordinates.centre)
-    free = 2 * num_chains - 1
-    largest = chdtri(free, FALSE_ALARM / (2 * tuned.coordinates.dimension)) / free
-    needed = max((largest - 1.0) / (LARGEST_R_HAT - 1.0), MARGIN / (accuracy**2 * num_chains))
-    return int(np.clip(PROGRAM / seconds, min(needed, usual), usual))
 
 
 @dataclasses.dataclass
@@ -272,7 +248,7 @@ class _Rounds:
         if few and time and not self.late and self.drawn < self.most:
             return few
         if few or self.late or not self.shortened:
-            self.faults.append(f"{NECK}; there was no time for draws with shorter steps")
+            self.faults.append(f"{self.neck}; there was no time for draws with shorter steps")
             return 0
         self._compare(key, unstable)
         return self.more()
@@ -280,18 +256,28 @@ class _Rounds:
     def _few(self) -> int:
         """How many draws the shorter steps lack, to tell by themselves that all agree."""
         then = _joined(self.parts[self.before :])
-        table, enough = error_table(then, None, self.fixed), ALONE * self.accuracy
-        return 0 if is_accurate(table, enough) else _missing(table, enough, then.num_draws)
+        table, enough = self._errors(then), ALONE * self.accuracy
+        return 0 if is_accurate(table, enough) else missing(table, enough, then.num_draws)
 
     def _compare(self, key: PRNGKeyArray, unstable: bool) -> None:
         """What the shorter steps found, which are those that count, with what was found before."""
         self.compared = True
         first, then = (_joined(x) for x in (self.parts[: self.before], self.parts[self.before :]))
-        before, after = (error_table(part, None, self.fixed) for part in (first, then))
+        before, after = (self._errors(part) for part in (first, then))
         self.parts, self.r_hats = self.parts[self.before :], []
         self.look(key)
         if unstable and differ(before, after, self.accuracy):
-            self.faults.append(f"{NECK}: the shorter the step, the farther they lead")
+            self.faults.append(f"{self.neck}: the shorter the step, the farther they lead")
+
+    @property
+    def effects(self) -> str:
+        """What to try for effects: only where draws told that scales follow other parameters."""
+        return NON_CENTRED if isinstance(self.target, ReparametrisedTarget) else ""
+
+    @property
+    def neck(self) -> str:
+        """That draws may be missing."""
+        return NECK.format(self.effects)
 
     @property
     def most(self) -> int:
@@ -381,7 +367,7 @@ class _Rounds:
         began = time.perf_counter()
         with self.log.timing("diagnostics"):
             self.samples = _joined(self.parts)
-            self.table = error_table(self.samples, self.bias, self.fixed)
+            self.table = self._errors(self.samples, self.bias)
         self.r_hats.append(float(self.table["r_hat"].max()))
         self.good = is_accurate(self.table, self.accuracy)
         self.faults = []
@@ -395,18 +381,33 @@ class _Rounds:
             self.log.coarse = not self.log.faults
             self.faults.append(
                 f"{divergent:.1%} of the trajectories diverged, so draws are missing where the "
-                f"density curves most; try other parameters of the model{NON_CENTRED}"
+                f"density curves most; try other parameters of the model{self.effects}"
             )
         draws, u = as_sampled(self.target, self.samples.position), self.tuned.coordinates
         told = lost_in_rounding(self.target, u, draws, diverged=self.divergent)
+        told = told or piled_up(self.target, self.samples.position, self.accuracy)
         if told := standing_still(draws) or told:
             self.log.coarse = not self.log.faults
             self.faults.insert(0, told)
         elif self._stay_apart():
             self.faults.append(self._apart())
-        elif not self.good and self.drawn >= SURE and (told := without_variance(*self._worst())):
+        elif not self.good and self.drawn >= SURE and (told := self._without_variance()):
             self.faults.append(told)
         self.looking = (time.perf_counter() - began) / max(1, self.samples.num_draws)
+
+    def _errors(self, samples: Samples, bias: BiasReport | None = None) -> Any:
+        return error_table(samples, bias, self.fixed, self._modes(samples))
+
+    def _modes(self, samples: Samples) -> np.ndarray | None:
+        """The known mode to which each draw belongs; None where chains know of one only."""
+        jumps = getattr(self.tuned.kernel, "jumps", None)
+        if jumps is None:
+            return None
+        draws = as_sampled(self.target, samples.position)
+        return jumps.of_chains(self.tuned.coordinates.of_chains(draws))
+
+    def _without_variance(self) -> str:
+        return without_variance(*self._worst(), self._modes(self.samples))
 
     def _worst(self) -> tuple[str, np.ndarray]:
         """The component with the largest error, and its draws."""
@@ -446,7 +447,7 @@ class _Rounds:
         if self.good or biased or self.faults or self.log.faults or self.late:
             return 0
         room = NUMBERS // (self.num_chains * self.tuned.coordinates.dimension) - drawn
-        count = min(_missing(table, self.accuracy, drawn), room)
+        count = min(missing(table, self.accuracy, drawn), room)
         return count if count >= LEAST * drawn and not self.deadline.over else 0
 
     def shortcoming(self) -> str:
@@ -460,14 +461,13 @@ class _Rounds:
         if self.r_hats[-1] > APART:
             component = str(table["r_hat"].idxmax())
             error = f"the chains have not come together: R-hat of {component} {self.r_hats[-1]:.2f}"
-        elif told := without_variance(*self._worst()):
+        elif told := self._without_variance():
             return told
         late = self.late or self.deadline.over
         ended = f"{self.drawn} rounds" if self.drawn == self.most else "all there is room for"
-        if told := slow_tails(*self._worst(), self.accuracy):
+        if told := slow_tails(*self._worst(), self.accuracy, self._modes(self.samples)):
             ended = "the time was up, and " if late else f"after {ended} "
-            others = NON_CENTRED if self.tuned.coordinates.dimension > 1 else ""
-            return f"{ended}{error}: {told}{others}"
+            return f"{ended}{error}: {told}{self.effects}"
         if not late:
             return f"{error}, after {ended}"
         mcse = float(np.nanmax(table[["mcse_mean", "mcse_sd"]].to_numpy()))
@@ -476,16 +476,6 @@ class _Rounds:
             f"the time was up, and {error}; that takes about {times:.2g} times as many draws: try "
             "a larger max_seconds, or fewer parameters"
         )
-
-
-def _missing(table: Any, accuracy: float, drawn: int) -> int:
-    """How many draws of each chain are missing: the error falls as one over their root."""
-    mcse = np.maximum(table["mcse_mean"], table["mcse_sd"]).to_numpy()
-    bias = np.maximum(table["bias_mean"], table["bias_sd"]).to_numpy()
-    room = np.maximum(accuracy - bias, 0.25 * accuracy)
-    missing = np.nan_to_num((mcse / room) ** 2, nan=np.inf) * 1.2
-    factor = float(np.clip(missing.max(), 2.0, 5.0))
-    return int(np.ceil((factor - 1.0) * drawn))
 
 
 def _joined(parts: list[Samples]) -> Samples:

@@ -52,6 +52,13 @@ PLACES = 16
 NUDGE = 1e-3  # of a draw
 FEW_ROWS = 10.0  # mean of u dU/du, from which the curvature at the mode misses some row's
 RISE = 20.0, 2.0  # in potential above the mode, and for each dimension, that is still the posterior
+WHILE = "Reverse-mode differentiation does not work for lax.while_loop"  # JAX's words
+NO_REVERSE = (
+    "the target has no gradient: its functions have a loop whose number of steps is not fixed "
+    "(jax.lax.while_loop, or fori_loop with bounds that are computed), and JAX can't go back "
+    "through it. Try jax.lax.scan, or fori_loop with a fixed number of steps. If the loop solves "
+    "an equation, give the solution its derivative by jax.lax.custom_root or jax.custom_jvp."
+)
 
 
 class Start(NamedTuple):
@@ -72,7 +79,8 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
 
     Raises:
         TypeError: a position that is not floating point, or a potential that is not a number.
-        ValueError: shapes that do not fit, or a density that is not finite.
+        ValueError: shapes that do not fit, a density that is not finite, or one that JAX can't
+            differentiate.
     """
     position = target.freeze(init, "init")
     for path, leaf in jax.tree_util.tree_leaves_with_path(position):
@@ -82,7 +90,12 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
                 "nothing to infer. Leave it out."
             )
     target.check(position)
-    value, gradient = potential_and_gradient(target, position)
+    try:
+        value, gradient = potential_and_gradient(target, position)
+    except ValueError as error:
+        if WHILE not in str(error):
+            raise
+        raise ValueError(NO_REVERSE) from error
     if not tree.known_finite(value):
         raise ValueError(
             f"init: the log density there is {-float(value):g}, and must be finite. Try a position "
