@@ -74,6 +74,17 @@ def test_it_is_named_where_draws_have_come_to_where_rounding_decides(shift):
         assert told(groups(log_prior), of=lost) == ""
 
 
+def test_of_chains_that_stand_still_the_farthest_component_is_looked_at(monkeypatch):
+    """Their R-hats are all infinite but for rounding, in any order."""
+    monkeypatch.setattr(tails, "WORST", 1)
+    monkeypatch.setattr(tails, "r_hat", lambda rows: np.arange(1e15, 1e15 + rows.shape[-1]))
+    lost = draws(-40.0)
+    lost["log_tau"] = lost["log_tau"] - 30.0 * np.arange(4.0)[:, None]
+    lost["theta"] = np.repeat(lost["mu"][..., None], GROUPS, axis=-1)
+    stopped = {name: np.repeat(x[:, -1:], x.shape[1], axis=1) for name, x in lost.items()}
+    assert "log_tau decreases from -" in told(groups(lambda t: 0.0 * t), of=stopped)
+
+
 def test_the_other_end_is_looked_at_too():
     flat_above = ex.Target(lambda p: 0.5 * p[1] ** 2 + jax.nn.softplus(-3.0 * p[0]))
     rng = np.random.default_rng(1)

@@ -463,7 +463,7 @@ class _Inferring:
 
     def _weighed(self, result: Inference) -> Inference:
         """The same; not converged where one of two laws about the mode has no draws."""
-        if self.far is not None:
+        if self.far is not None and result.converged:
             coordinates, accuracy = self.start.coordinates, self.settings.accuracy
             draws = coordinates.of_chains(as_sampled(self.target, result.samples.position))
             if told := missing(self.far, draws.reshape(-1, coordinates.dimension), accuracy):

@@ -57,7 +57,8 @@ def endless_tail(
         target: of unconstrained numbers, with data or without.
         like: a position, in double precision: log det H is lost in rounding otherwise.
         draws: positions with leading axes chains and draws.
-        suspects: components that are looked at; by default those in which the chains differ most.
+        suspects: components that are looked at; by default those in which the chains differ most,
+            or if they stand still, that have gone farthest.
     """
     leaves = map(np.asarray, jax.tree.leaves(draws))
     rows = np.concatenate([flat_components(x) for x in leaves], axis=-1)
@@ -67,7 +68,10 @@ def endless_tail(
     still = bool(standing_still(rows))
     which = suspects
     if not len(which):
-        which = np.argsort(-np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0))[:WORST]
+        # R-hat of chains that stand still is a quotient by rounding.
+        left = np.abs(rows - flattened(like)).max(axis=(0, 1))
+        apart = left if still else np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0)
+        which = np.argsort(-apart)[:WORST]
     laplace = _Laplace(target, like, rows.reshape(-1, d).std(axis=0))
     for k in which:
         for sign in (-1.0, 1.0):
