@@ -35,6 +35,7 @@ def test_a_normal_law_has_none(d):
 def test_a_wide_law_is_told_by_its_mass(d, sd, part):
     u = places(d)
     found = far_mass(u, two_laws(u, part, sd))
+    assert found is not None
     radius = np.linalg.norm(np.random.default_rng(1).standard_normal((100_000, d)), axis=1)
     expected = part * np.mean(sd * radius > found.radius)
     assert found.share == pytest.approx(expected, rel=0.25)

@@ -121,13 +121,15 @@ def take(data: PyTree, indices: Int[Array, "*n"]) -> PyTree:
     return jax.tree.map(lambda x: x.at[indices].get(mode="promise_in_bounds"), data)
 
 
-def take_at_once(data: PyTree, indices: Int[np.ndarray, " n"]) -> PyTree:
-    """Rows of arrays by numbers, outside of programs. On a host nothing is compiled for it."""
+def take_at_once(data: PyTree, indices: Int[Array | np.ndarray, " n"]) -> PyTree:
+    """As `take`, outside of programs. On a host nothing is compiled for it."""
+    if isinstance(data, Source):
+        raise TypeError(needs_memory("taking any of its rows"))
     devices = {place for x in jax.tree.leaves(data) for place in x.devices()}
     if any(place.platform != "cpu" for place in devices) or len(devices) > 1:
         return _take(data, indices.astype(np.int32))
-    where = lambda x: x.sharding if x.committed else None  # noqa: E731
-    return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[indices], where(x)), data)
+    where, rows = (lambda x: x.sharding if x.committed else None), np.asarray(indices)
+    return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[rows], where(x)), data)
 
 
 _take = jax.jit(take)  # in which each operation would be a program of its own
