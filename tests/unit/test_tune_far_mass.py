@@ -49,6 +49,14 @@ def test_a_mode_that_one_place_has_met_tells_no_mass():
     assert found is None or found.share < 0.01
 
 
+def test_places_far_below_the_mode_weigh_all():
+    """Where a search was about a mode of no weight; and where no place is inside the support."""
+    u = places(3)
+    found = far_mass(u, np.full(len(u), -1e6))
+    assert found is not None and found.share == 1.0
+    assert far_mass(u, np.full(len(u), np.inf)) is None
+
+
 def test_draws_that_have_both_laws_miss_nothing():
     random, far = np.random.default_rng(2), FarMass(5.0, 0.5)
     narrow, wide = (sd * random.standard_normal((1_000, 8)) for sd in (1.0, 6.0))

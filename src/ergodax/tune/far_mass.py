@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 SCALES = 1.0, 3.0  # log2 of posterior sds: of the places that are looked at, least and most
 NODES = 64  # scales, over which the density of the places is summed
@@ -59,13 +59,17 @@ def far_mass(u: Float[np.ndarray, "n d"], rises: Float[np.ndarray, " n"]) -> Far
     count, d = u.shape
     square = np.sum(np.asarray(u, np.float64) ** 2, axis=1)
     radius = float(d + BEYOND * np.sqrt(2.0 * d)) ** 0.5
-    logs = np.linspace(*SCALES, NODES) * np.log(2.0)
-    terms = -d * logs - 0.5 * square[:, None] * np.exp(-2.0 * logs)
-    with np.errstate(invalid="ignore", over="ignore"):
-        weights = np.exp(-rises - (logsumexp(terms, axis=1) - np.log(NODES)))
-    weights = np.where((square > radius**2) & np.isfinite(weights), weights, 0.0)
+    scales = np.linspace(*SCALES, NODES) * np.log(2.0)
+    terms = -d * scales - 0.5 * square[:, None] * np.exp(-2.0 * scales)
+    density = np.asarray(logsumexp(terms, axis=1)) - np.log(NODES)
+    logs = -np.asarray(rises, np.float64) - density
+    logs = np.where((square > radius**2) & np.isfinite(logs), logs, -np.inf)
+    if not (largest := logs.max()) > -np.inf:
+        return None
+    weights = np.exp(logs - largest)  # a place below the mode may weigh more than numbers hold
     mass, error = float(weights.mean()), float(weights.std()) / count**0.5
-    return FarMass(radius, mass / (1.0 + mass)) if mass > SURE * error else None
+    share = float(expit(np.log(mass) + largest))
+    return FarMass(radius, share) if mass > SURE * error else None
 
 
 def missing(far: FarMass, draws: Float[np.ndarray, "n d"], accuracy: float) -> str:
