@@ -122,7 +122,7 @@ def take(data: PyTree, indices: Int[Array, "*n"]) -> PyTree:
 
 
 def take_at_once(data: PyTree, indices: Int[Array | np.ndarray, " n"]) -> PyTree:
-    """As `take`, outside of programs. On a host nothing is compiled for it."""
+    """As `take`, where on a host nothing is compiled. Raises: TypeError for a source."""
     if isinstance(data, Source):
         raise TypeError(needs_memory("taking any of its rows"))
     devices = {place for x in jax.tree.leaves(data) for place in x.devices()}
