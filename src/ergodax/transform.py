@@ -55,13 +55,18 @@ class Interval(Transform):
     upper: float
 
     def forward(self, y: Array) -> Array:
-        """a + (b - a) / (1 + e^-y), or a + e^y or b - e^y; in floating point never the bound."""
+        """a + (b - a) / (1 + e^-y), or a + e^y or b - e^y; in floating point never the bound.
+
+        It is computed from the nearer bound, so that what is close to 0 has all its digits.
+        """
         if self.upper == math.inf:
             x = self.lower + jnp.exp(y)
         elif self.lower == -math.inf:
             x = self.upper - jnp.exp(y)
         else:
-            x = self.lower + (self.upper - self.lower) * jax.nn.sigmoid(y)
+            width = self.upper - self.lower
+            from_above = self.upper - width * jax.nn.sigmoid(-y)
+            x = jnp.where(y > 0.0, from_above, self.lower + width * jax.nn.sigmoid(y))
         return jnp.clip(x, *self._ends(y.dtype))
 
     def inverse(self, x: Array) -> Array:
@@ -103,8 +108,8 @@ class Simplex(Transform):
     """Positive numbers along the last axis whose sum is 1; see `simplex`."""
 
     def forward(self, y: Array) -> Array:
-        """softmax(V y)."""
-        return jnp.exp(self._logarithm(y))
+        """softmax(V y); in floating point never 0."""
+        return jnp.maximum(jnp.exp(self._logarithm(y)), jnp.finfo(y.dtype).tiny)
 
     def inverse(self, x: Array) -> Array:
         """V^T log x."""

@@ -91,6 +91,17 @@ def test_no_number_reaches_the_bound(name, dtype):
     assert np.isfinite(edge.log_jacobian(y))
 
 
+def test_values_next_to_a_bound_of_zero_have_all_their_digits():
+    below_zero, y = transform.interval(-2.0, 0.0), jnp.asarray([30.0, 60.0], jnp.float32)
+    near, slope = jax.vmap(jax.value_and_grad(below_zero.forward))(y)
+    np.testing.assert_allclose(near, -2.0 * np.exp(-np.asarray(y, np.float64)), rtol=1e-5)
+    np.testing.assert_allclose(slope, -near, rtol=1e-5)
+    middle = jax.grad(below_zero.forward)(jnp.float32(0.0))
+    np.testing.assert_allclose(middle, 0.5, rtol=1e-6)
+    corner = transform.simplex.forward(jnp.asarray([200.0, 0.0], jnp.float32))
+    assert transform.simplex.fault(np.asarray(corner)) == ""
+
+
 def test_volumes():
     """The integral of the Jacobian is the volume of what the constraint allows."""
     line = np.linspace(-40.0, 40.0, 4001)

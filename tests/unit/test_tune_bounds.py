@@ -54,7 +54,22 @@ def test_the_ends_are_what_the_map_tells_from_the_bounds():
     low, high = ends_of(UNIT, np.float32)
     assert low.unit < 1e-37 and high == End(1.0, 2.0**-24)
     assert ends_of(ex.transform.interval(1000.0), np.float32) == [End(1000.0, 2.0**-14)]
-    assert ends_of(ex.transform.interval(-1.0, 0.0), np.float32)[1] == End(0.0, 2.0**-24)
+    below_zero = ends_of(ex.transform.interval(-1.0, 0.0), np.float32)
+    assert below_zero == [End(-1.0, 2.0**-24), End(0.0, low.unit)]
+    assert ends_of(ex.transform.simplex, np.float32) == [End(0.0, low.unit)]
+
+
+@pytest.mark.parametrize(("concentration", "told"), [(0.005, True), (0.2, False)])
+def test_mass_of_a_simplex_nearer_to_zero_than_numbers_are_is_told(concentration, told):
+    rng, tiny = np.random.default_rng(0), np.finfo(np.float32).tiny
+    # log Gamma(a) = log Gamma(a + 1) + log(U) / a, which no float64 is too coarse for.
+    logs = np.log(rng.gamma(concentration + 1.0, size=(DRAWS, 3)))
+    logs += np.log(rng.random((DRAWS, 3))) / concentration
+    shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+    x = np.maximum(shares, tiny).astype(np.float32).reshape(4, -1, 3)
+    simplex = ex.Target(lambda p: jnp.sum(p), constraints=ex.transform.simplex)
+    target, _ = ex.target.unconstrained(simplex, jnp.full(3, 1.0 / 3.0))
+    assert ("piles up at its bound 0" in piled_up(target, x, ACCURACY)) == told
 
 
 @pytest.mark.slow

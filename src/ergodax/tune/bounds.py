@@ -12,7 +12,7 @@ from ergodax import tree
 from ergodax.stats.draws import component_names, flat_components
 from ergodax.target.base import AbstractTarget
 from ergodax.target.constrained import Constrain
-from ergodax.transform import Interval, is_held
+from ergodax.transform import Interval, Simplex, is_held
 from ergodax.tune.reparametrisation import Reparametrise
 
 PART = 0.25  # of the accuracy, that a mean or an sd may be off by this without a word
@@ -33,21 +33,16 @@ class End(NamedTuple):
     unit: float
 
 
-def ends_of(transform: Interval, dtype: Any) -> list[End]:
-    """The ends of an interval, whose map never gives the bound but the number next to it.
-
-    A logistic function has no numbers between 1 and 1 - eps / 2, so an upper bound is told no
-    better than that share of the interval, even where the floats are dense, at 0.
-    """
+def ends_of(transform: Interval | Simplex, dtype: Any) -> list[End]:
+    """The ends of a constraint, whose map never gives a bound but the number next to it."""
+    if isinstance(transform, Simplex):
+        return [End(0.0, float(jnp.finfo(dtype).tiny))]  # where one is near 1, the others tell it
     infinite = jnp.asarray([-np.inf, np.inf], dtype)
     last = np.asarray(transform.forward(infinite), np.float64)
     bounds = np.asarray([transform.lower, transform.upper], dtype).astype(np.float64)
-    logistic = 0.5 * float(jnp.finfo(dtype).eps) * np.array([0.0, bounds[1] - bounds[0]])
-    if not np.isfinite(logistic).all():
-        logistic = np.zeros(2)
     return [
-        End(float(bound), float(max(abs(near - bound), coarse)))
-        for bound, near, coarse in zip(bounds, last, logistic, strict=True)
+        End(float(bound), float(abs(near - bound)))
+        for bound, near in zip(bounds, last, strict=True)
         if np.isfinite(bound)
     ]
 
@@ -102,7 +97,7 @@ def piled_up(target: AbstractTarget, draws: PyTree, accuracy: float) -> str:
         draws: as the user wrote the position, with leading axes chains and draws.
         accuracy: the error that is small enough, in posterior sds.
     """
-    for name, leaf, transform in _intervals(target, draws):
+    for name, leaf, transform in _bounded(target, draws):
         columns = flat_components(leaf).reshape(-1, int(np.prod(leaf.shape[2:], dtype=int)))
         for end in ends_of(transform, leaf.dtype):
             for component, x in zip(component_names(name, leaf), columns.T, strict=True):
@@ -114,7 +109,9 @@ def piled_up(target: AbstractTarget, draws: PyTree, accuracy: float) -> str:
     return ""
 
 
-def _intervals(target: AbstractTarget, draws: PyTree) -> Iterator[tuple[str, np.ndarray, Interval]]:
+def _bounded(
+    target: AbstractTarget, draws: PyTree
+) -> Iterator[tuple[str, np.ndarray, Interval | Simplex]]:
     """The name, the draws and the constraint of each leaf that has bounds."""
     constrain = getattr(target, "constrain", None)
     if isinstance(constrain, Reparametrise):
@@ -128,5 +125,5 @@ def _intervals(target: AbstractTarget, draws: PyTree) -> Iterator[tuple[str, np.
     ]
     leaves = jax.tree_util.tree_leaves_with_path(tree.freeze(draws))
     for (path, leaf), transform in zip(leaves, transforms, strict=True):
-        if isinstance(transform, Interval):
+        if isinstance(transform, Interval | Simplex):
             yield tree.path_name(path) or "position", np.asarray(leaf), transform
