@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax import tree
 from ergodax.tune import modes
 from ergodax.tune.budget import Deadline
 from ergodax.tune.modes import (
@@ -19,7 +20,6 @@ from ergodax.tune.modes import (
     end,
     other_modes,
     scout,
-    starts_at,
 )
 from ergodax.tune.whitening import Coordinates
 
@@ -91,8 +91,8 @@ def test_scouts_come_in_pairs_and_some_rows_stand_for_all():
 
 def test_positions_are_trees_and_functions_come_back():
     target = ex.Target(lambda z: jnp.sum((z["w"] - 1.0) ** 2) + 0.0 * z["act"](z["w"][0]))
-    starts = starts_at({"act": jnp.tanh, "w": jnp.zeros(2)}, np.array([[0.0, 1.0], [5.0, -5.0]]))
-    np.testing.assert_array_equal([x["w"] for x in starts], [[0.0, 1.0], [5.0, -5.0]])
+    places = jnp.array([[0.0, 1.0], [5.0, -5.0]])
+    starts = [tree.freeze({"act": jnp.tanh, "w": w}) for w in places]
     descents = descents_from(target, starts, 50)
     last = end(descents, 1)
     assert last["act"] is jnp.tanh
@@ -124,7 +124,7 @@ def test_a_plateau_where_large_terms_cancel_is_no_mode():
     assert potential(jnp.array([25.0])) < potential(mode) - 100.0, "as it is computed, it is a mode"
     coordinates = Coordinates(mode, jnp.full(1, 0.25))
     assert _is_rough(target, coordinates, np.array([22.7 / 0.25]))
-    descents = descents_from(target, starts_at(mode, np.array([[22.7], [-22.7]])), 100)
+    descents = descents_from(target, [mode + 22.7, mode - 22.7], 100)
     assert other_modes(target, coordinates, descents) == []
 
 

@@ -1,6 +1,6 @@
 """Stages of automatic inference, each usable alone, and `infer`, which is all of them."""
 
-from ergodax.tune.advise import Advice, advise, probe_modes
+from ergodax.tune.advise import Advice, advise
 from ergodax.tune.curvature import (
     Whitening,
     curvature_coordinates,
@@ -38,7 +38,6 @@ __all__ = [
     "first_step",
     "in_coordinates",
     "infer",
-    "probe_modes",
     "round_coordinates",
     "tune",
     "tune_surrogate",

@@ -2,25 +2,13 @@
 
 import dataclasses
 
-import numpy as np
-from jaxtyping import Float, PRNGKeyArray, PyTree
-
-from ergodax import tree
-from ergodax.checks import flag, real_number, whole_number
-from ergodax.target.base import AbstractTarget
-from ergodax.target.constrained import unconstrained
+from ergodax.checks import flag, real_number
 from ergodax.tune import example_programs
 from ergodax.tune.curvature import LARGEST_DENSE
-from ergodax.tune.host import generator
-from ergodax.tune.modes import descents_from, end, starts_at
-from ergodax.tune.whitening import flattened
 
 SMALL = 2_000  # examples whose full gradient costs what a batch's step does
 CHEAP = 1e-4  # seconds of a full gradient that is as cheap as a batch's step
 ILL_CONDITIONED = 100.0
-SPREAD = 3.0  # of the starts of `probe_modes`
-ITERATIONS = 500  # of a descent
-APART = 0.05  # relative distance below which two minima are one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +52,7 @@ def advise(
         dimension: d, of the position.
         gradient_seconds: that one full gradient takes, if it was measured.
         condition_number: the largest curvature over the least, if it is known.
-        modes: how many there are, as `probe_modes` counts them; None where nobody has looked.
+        modes: how many there are; None where nobody has looked.
         exact: no bias is allowed, however small.
         network: the parameters are a neural network's weights.
 
@@ -106,8 +94,8 @@ def advise(
     reasons += _scales(condition_number, d, code)
     if modes is None and not network:
         reasons += (
-            "Nobody has counted the modes: ergodax.tune.advise.probe_modes does, from dispersed "
-            "starts; every recommendation but replica exchange is for one mode.",
+            "Nobody has counted the modes: ex.infer looks for others than the first; every "
+            "recommendation but replica exchange is for one mode.",
         )
     return Advice(recommendation, reasons, code)
 
@@ -217,73 +205,3 @@ def _scales(condition_number: float | int | None, d: int, code: str) -> tuple[st
     else:
         text = "standardise the parameters, or use ex.psgld"
     return (f"Condition number {condition_number:.3g}: {text}.",)
-
-
-@dataclasses.dataclass(frozen=True)
-class Modes:
-    """What `probe_modes` returns: minima of the potential, the lowest first."""
-
-    positions: tuple[PyTree, ...]
-    potentials: Float[np.ndarray, " modes"]
-    found: tuple[int, ...]  # how many of the starts ended in each
-    failed: int  # how many ended in none
-
-    @property
-    def count(self) -> int:
-        """How many are distinct."""
-        return len(self.positions)
-
-
-def probe_modes(
-    target: AbstractTarget,
-    key: PRNGKeyArray,
-    restarts: int = 8,
-    *,
-    init: PyTree,
-    spread: float | int = SPREAD,
-) -> Modes:
-    """Count the modes that L-BFGS finds from dispersed starts.
-
-    A lower bound: a mode that no start leads to is not seen. Minima are one where they differ by
-    less than 5 % of the spread of the starts. Modes that are images of each other under a
-    symmetry of the model count apart.
-
-    Args:
-        target: a Posterior, or a target without data.
-        key: a key of `jax.random.key`.
-        restarts: how many starts; `init` itself is the first.
-        init: a position around which they are spread.
-        spread: the standard deviation of the starts in each coordinate.
-
-    Raises:
-        ValueError: fewer than 1 restart, a spread that is not positive.
-
-    Example:
-        >>> import ergodax as ex, jax, jax.numpy as jnp
-        >>> wells = ex.Target(lambda x: jnp.sum((x**2 - 4.0) ** 2))
-        >>> found = ex.tune.probe_modes(wells, jax.random.key(0), init=jnp.ones(1))
-        >>> found.count, sorted(round(float(x[0]), 3) for x in found.positions)
-        (2, [-2.0, 2.0])
-    """
-    whole_number("restarts", restarts, hint="Try 8.")
-    real_number("spread", spread, above=0.0, hint="Try 3.")
-    target, init = unconstrained(target, init)
-    constrain = getattr(target, "constrain", lambda position: position)
-    offsets = generator(key).standard_normal((restarts, tree.size(tree.freeze(init, "init"))))
-    offsets[0] = 0.0
-    ends = descents_from(target, starts_at(init, spread * offsets), ITERATIONS)
-    flat = [flattened(end(ends, k)) for k in range(restarts)]
-    finite = [bool(np.isfinite(x).all()) for x in flat]
-    well = [bool(c) and f for c, f in zip(ends.converged, finite, strict=True)]
-    values = np.asarray(ends.potentials, np.float64)
-    chosen: list[int] = []
-    found: list[int] = []
-    for k in (int(k) for k in np.argsort(values) if well[k]):
-        apart = [np.abs(flat[k] - flat[j]).max() for j in chosen]
-        if apart and min(apart) < APART * spread:
-            found[int(np.argmin(apart))] += 1
-        else:
-            chosen.append(k)
-            found.append(1)
-    places = tuple(constrain(end(ends, k)) for k in chosen)
-    return Modes(places, values[chosen], tuple(found), restarts - sum(well))

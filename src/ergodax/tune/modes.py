@@ -80,12 +80,6 @@ def descents_from(
     )
 
 
-def starts_at(init: PyTree, offsets: Float[np.ndarray, "starts d"]) -> list[PyTree]:
-    """Frozen positions init + offsets."""
-    frozen = tree.freeze(init, "init")
-    return [tree.freeze(unflattened(frozen, flattened(frozen) + x)) for x in offsets]
-
-
 def end(descents: Descents, number: int) -> PyTree:
     """The position where the descent of this number ended."""
     return tree.thaw(
@@ -108,10 +102,12 @@ def scout(
     key_rows, key_starts = split_key(key, 2)
     if isinstance(target, Posterior):
         target = OnRows(target, some_rows(target, key_rows, ROWS))
-    size = tree.size(tree.freeze(init, "init"))
+    frozen = tree.freeze(init, "init")
+    size = tree.size(frozen)
     steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, 1, size))
     steps = np.asarray(SPREADS)[:, None, None, None] * np.concatenate([steps, -steps], axis=2)
-    starts = starts_at(init, steps.reshape(-1, size))
+    places = flattened(frozen) + steps.reshape(-1, size)
+    starts = [tree.freeze(unflattened(frozen, x)) for x in places]
     gradients = len(starts) * GRADIENTS * seconds_of_gradient(target, init)
     fit = [count for count in ITERATIONS if count * gradients < SCOUTING * deadline.left()]
     return descents_from(target, starts, fit[0] if fit else ITERATIONS[-1], deadline)
