@@ -50,7 +50,12 @@ def _measured(given: argparse.Namespace, say: Callable[[str], None]) -> Result:
     if sizes is not None or given.dimension is not None:
         raise ValueError("--sizes and --dimension are for made-up data, not for --data FILE.")
     classes = None if given.classes is None else tuple(given.classes)
-    read = tables.read(given.data, given.target, given.features, given.categorical, classes)
+    if given.data.suffix == ".npz":
+        target = given.target or "y_train"
+        read = tables.read_npz(given.data, given.features, target, classes, given.categorical)
+    else:
+        columns = tables.read_columns(given.data, given.target)
+        read = tables.of_columns(*columns, "logistic", classes)
     say(f"{given.data.name}: a long exact run as the reference")
     more = {"prior_scale": given.prior_scale, "components": given.components, "seed": given.seed}
     problem, title = from_table(read, **more)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 import ergodax as ex
 from benchmarks.nuts import long_run
-from ergodax.learn import regression, tables
+from ergodax.learn import tables
 
 PRIOR_SCALE = 10.0
 LARGE = 5_000_000  # numbers in a table from which others are given what they would have to find
@@ -207,10 +207,14 @@ def from_table(
         seed: of the reference.
         seconds: for the reference's sampling; three times as much for a large table.
     """
-    posterior = regression.logistic_posterior(
-        tables.prepare(table, table, components)[0], prior_scale
+    (chosen,) = tables.varying([table], components)
+    x = (chosen.features - chosen.features.mean(axis=0)) / chosen.features.std(axis=0)
+    features, labels = np.float32(np.c_[x, np.ones(len(x))]), np.float32(chosen.target)
+    posterior = ex.Posterior(
+        lambda w: log_prior(w) * (PRIOR_SCALE / prior_scale) ** 2,
+        log_likelihood,
+        data=(jnp.asarray(features), jnp.asarray(labels)),
     )
-    features, labels = (np.asarray(x) for x in posterior.data)
     guess = None
     if features.size >= LARGE:
         seconds *= 3.0

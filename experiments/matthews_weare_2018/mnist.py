@@ -347,11 +347,19 @@ def mnist(
         the output folder by default.
     """
     images = tables.read_npz(find(data, "mnist", "--data FILE"), "x_train", "y_train", classes)
-    table, _ = tables.prepare(images, images, components)
+    table = standardised(images, components)
     place, size = place_for("mnist", options), QUICK if options.quick else Size()
     store = reference or place / "reference.npz"
     result = run(table, prior_scale, size, store, options.seed, speaker(options))
     finish(present(result), "mnist", place, options)
+
+
+def standardised(images: Table, components: int) -> Table:
+    """Principal components with mean 0 and sd 1, and an intercept as the last column."""
+    (table,) = tables.varying([images], components)
+    x = (table.features - table.features.mean(axis=0)) / table.features.std(axis=0)
+    x, names = np.c_[x, np.ones(len(x))], [*table.names, "intercept"]
+    return dataclasses.replace(table, features=x, names=names)
 
 
 def present(result: Result) -> Page:

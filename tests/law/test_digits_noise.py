@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.learn import tables
-from ergodax.learn.regression import logistic_posterior
+from ergodax.learn import families, regression, tables
 from ergodax.recipe.operators import Scalar
 
 MNIST = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist.npz"
@@ -25,10 +24,11 @@ pytestmark = [
 def problem():
     """The posterior of 129 coefficients, its mode, and the inverse of the Hessian there."""
     train = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
-    test = tables.read_npz(MNIST, "x_test", "y_test", train.classes)
-    train, _ = tables.prepare(train, test, 128)
-    posterior = logistic_posterior(train, 10.0)
-    mode = ex.find_mode(posterior, jnp.zeros(train.features.shape[1], jnp.float32)).position
+    (train,) = tables.varying([train], 128)
+    rows = regression.Rows(train.features, train.target, train.names, classes=train.classes)
+    model = regression.regression(rows, families.LOGISTIC, 10.0)
+    posterior = model.posterior
+    mode = ex.find_mode(posterior, model.init).position
     covariance = np.linalg.inv(np.asarray(jax.hessian(posterior.potential)(mode), np.float64))
     return posterior, mode, covariance
 

@@ -103,10 +103,12 @@ def test_a_control_variate_of_another_posterior_is_biased(regression, draws):
 @pytest.mark.skipif(not MNIST.exists(), reason="shared data are not here")
 def test_the_digits():
     """7 against 9, 128 principal components and an intercept."""
-    from ergodax.learn import regression, tables
+    from ergodax.learn import families, regression, tables
 
     images = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
-    posterior = regression.logistic_posterior(tables.prepare(images, images, 128)[0], 10.0)
+    (table,) = tables.varying([images], 128)
+    rows = regression.Rows(table.features, table.target, table.names, classes=table.classes)
+    posterior = regression.regression(rows, families.LOGISTIC, 10.0).posterior
     start = ex.find_mode(posterior, jnp.zeros(129)).position
     hessian = np.asarray(jax.jit(jax.hessian(posterior.potential))(start), np.float64)
     kernel = ex.langevin(ex.FullGradient(posterior), 0.5, mass=hessian)

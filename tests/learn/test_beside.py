@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ergodax.learn import beside, regression, tables
+from ergodax.learn import beside, families, regression
 from ergodax.report import inference
 
 
@@ -15,7 +15,8 @@ def model():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2))
     y = (rng.random(300) < 1.0 / (1.0 + np.exp(-x[:, 0]))).astype(float)
-    return regression.logistic(tables.Table(x, y, ["a", "b"], ("0", "1")), 1.0)
+    rows = regression.Rows(x, y, ["a", "b"], classes=("0", "1"))
+    return regression.regression(rows, families.LOGISTIC, 1.0)
 
 
 def told(nuts):

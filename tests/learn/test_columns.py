@@ -16,6 +16,10 @@ def csv(path, **columns):
     return path / "t.csv"
 
 
+def read(path, target, model="logistic"):
+    return tables.of_columns(*tables.read_columns(path, target), model)
+
+
 def column_with(value, row=17):
     return [value if k == row else str(k) for k in range(ROWS)]
 
@@ -43,7 +47,7 @@ COLUMNS = {
 def test_a_column_is_named(kind, tmp_path):
     values, message = COLUMNS[kind]
     with pytest.raises(ValueError, match=f"t.csv: column {message}"):
-        tables.read_table(csv(tmp_path, bad=values), "y")
+        read(csv(tmp_path, bad=values), "y")
 
 
 DATES = [
@@ -62,19 +66,19 @@ def test_few_dates_are_no_words_either(date, tmp_path):
     other = date.replace("23", "24").replace("/2", "/3")
     path = csv(tmp_path, when=[(date, other)[k % 2] for k in range(ROWS)])
     with pytest.raises(ValueError, match="'when' has dates as text.*days since the first"):
-        tables.read_table(path, "y")
+        read(path, "y")
 
 
 @pytest.mark.parametrize("word", NO_DATES)
 def test_words_that_are_no_dates_and_no_numbers(word, tmp_path):
-    assert tables.read_table(csv(tmp_path, word=[word, word + "a"] * 30), "y").names[1:]
+    assert read(csv(tmp_path, word=[word, word + "a"] * 30), "y").names[1:]
     path = csv(tmp_path, word=[(word, "2026-11-23", "other")[k % 3] for k in range(ROWS)])
-    assert len(tables.read_table(path, "y").names) == 3
+    assert len(read(path, "y").names) == 3
 
 
 @pytest.mark.parametrize("count", [2, 30])
 def test_few_values_are_coded(count, tmp_path):
-    table = tables.read_table(csv(tmp_path, word=words(count)), "y")
+    table = read(csv(tmp_path, word=words(count)), "y")
     assert len(table.names) == count  # x, and all values but the first
 
 
@@ -96,23 +100,23 @@ def test_numbers_and_dates_in_another_writing_are_no_categories(number, target, 
 @pytest.mark.parametrize("kinds", [("2WD", "4WD"), ("2a", "2b", "3a"), ("1st", "2nd", "3rd")])
 def test_kinds_that_begin_with_a_number_are_categories(kinds, tmp_path):
     path = csv(tmp_path, kind=[kinds[k % len(kinds)] for k in range(ROWS)])
-    assert len(tables.read_table(path, "y").names) == len(kinds)
+    assert len(read(path, "y").names) == len(kinds)
 
 
 def test_two_values_of_the_target_are_classes_however_they_are_written(tmp_path):
     path = csv(tmp_path, y=[("5%", "10%")[k % 2] for k in range(ROWS)])
-    assert tables.read_table(path, "y").classes == ("10%", "5%")
+    assert read(path, "y").classes == ("10%", "5%")
 
 
 def test_codes_among_which_few_are_numbers_are_text(tmp_path):
     wards = [("7" if k % 3 == 0 else "north") for k in range(ROWS)]
-    assert tables.read_table(csv(tmp_path, ward=wards), "y").names == ["x", "ward_north"]
+    assert read(csv(tmp_path, ward=wards), "y").names == ["x", "ward_north"]
 
 
 def test_many_indicators_of_several_columns(tmp_path):
     path = csv(tmp_path, a=words(20), b=words(25), c=words(30), d=words(3))
     with pytest.raises(ValueError, match=r"74 indicators, more than the 60 rows; most.*'c' \(30"):
-        tables.read_table(path, "y")
+        read(path, "y")
 
 
 @pytest.mark.parametrize(
@@ -133,13 +137,13 @@ def test_files_of_other_kinds_are_refused_with_what_to_do(tmp_path, text, messag
     path = tmp_path / "t.csv"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
-        tables.read_numeric(path, "y")
+        read(path, "y", "linear")
 
 
 def test_lines_may_end_as_on_an_old_macintosh(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,y\r1,0.5\r2,1.5\r3,2.5\r")
-    assert tables.read_numeric(path, "y").target.tolist() == [0.5, 1.5, 2.5]
+    assert read(path, "y", "linear").target.tolist() == [0.5, 1.5, 2.5]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -175,7 +179,7 @@ def test_a_name_that_stands_twice(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,a,y\n" + "1,2,3,0\n4,5,6,1\n" * 20)
     with pytest.raises(ValueError, match="'a' stands over the columns 1 and 3"):
-        tables.read_table(path, "y")
+        read(path, "y")
 
 
 def test_rows_longer_than_the_header(tmp_path):
@@ -183,7 +187,7 @@ def test_rows_longer_than_the_header(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,y\n" + "1,2,3,0\n4,5,6,1\n" * 20)
     with pytest.raises(ValueError, match="t.csv can't be read as .csv: Length of header"):
-        tables.read_table(path, "y")
+        read(path, "y")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -199,7 +203,7 @@ def test_far_more_columns_than_rows(suffix, tmp_path, monkeypatch):
     for owner, name in ((pd, "read_csv"), (parquet.ParquetFile, "read")):
         monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("the rows were read"))
     with pytest.raises(ValueError, match=f"has {count} columns, more than 10 for each of its rows"):
-        tables.read_table(path, "c0")
+        read(path, "c0")
 
 
 def test_parquet_kinds_that_are_no_numbers(tmp_path):
@@ -210,7 +214,7 @@ def test_parquet_kinds_that_are_no_numbers(tmp_path):
     ):
         pd.DataFrame(GOOD | {"bad": values}).to_parquet(tmp_path / "t.parquet")
         with pytest.raises(TypeError, match=f"'bad' has neither numbers nor text, but {kind}"):
-            tables.read_table(tmp_path / "t.parquet", "y")
+            read(tmp_path / "t.parquet", "y")
 
 
 @pytest.mark.parametrize("index", ["x", "y", ["x", "y"], None])
@@ -218,7 +222,7 @@ def test_a_named_index_of_a_parquet_file_is_a_column(index, tmp_path):
     frame = pd.DataFrame(GOOD | {"z": np.arange(ROWS) % 5})
     frame = frame[frame["z"] > 0] if index is None else frame.set_index(index)
     frame.to_parquet(tmp_path / "t.parquet")
-    table = tables.read_table(tmp_path / "t.parquet", "y")
+    table = read(tmp_path / "t.parquet", "y")
     assert set(table.names) == {"x", "z"}
     np.testing.assert_array_equal(table.target, frame.reset_index()["y"])
 
@@ -226,7 +230,7 @@ def test_a_named_index_of_a_parquet_file_is_a_column(index, tmp_path):
 def test_names_of_several_levels_in_a_parquet_file(tmp_path):
     names = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
     pd.DataFrame(GOOD).set_axis(names, axis=1).to_parquet(tmp_path / "t.parquet")
-    assert tables.read_table(tmp_path / "t.parquet", "('a', 'y')").names == ["('a', 'x')"]
+    assert read(tmp_path / "t.parquet", "('a', 'y')").names == ["('a', 'x')"]
 
 
 TYPES = {

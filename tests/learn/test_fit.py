@@ -50,7 +50,9 @@ def test_the_answer_agrees_with_the_reference(found):
 @pytest.mark.slow
 def test_a_wrong_answer_is_seen(found):
     """Negative control: the reference of the posterior of half of the rows."""
-    half = regression.logistic(synthetic(1000, 1).rows(np.arange(500)), 1.0)
+    some = synthetic(1000, 1).rows(np.arange(500))
+    rows = regression.Rows(some.features, some.target, some.names, classes=some.classes)
+    half = regression.regression(rows, families.LOGISTIC, 1.0)
     half = dataclasses.replace(half, units=found.model.units)
     other = beside.run_reference(half, found.result, None, jax.random.key(5), progress=False)
     ratio = other.comparison["sd_ratio"].to_numpy()

@@ -1,27 +1,29 @@
 """Regressions: the posterior in standardised columns, and the way back to the user's units."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ergodax.driver import Samples
-from ergodax.learn import regression
 from ergodax.learn.base import in_units
-from ergodax.learn.tables import Table
+from ergodax.learn.estimators import LinearRegressor
+from ergodax.learn.families import LINEAR, LOGISTIC
+from ergodax.learn.regression import Rows, regression
 from ergodax.tune.decisions import Decision, DecisionLog, Inference, Tuned
 from ergodax.tune.whitening import Coordinates
 
 RNG = np.random.default_rng(1)
 X = np.array([3.0, 1e4, -7.0]) + RNG.normal(size=(50, 3)) * np.array([0.01, 2e3, 1.0])
 Y = 1e6 + X @ np.array([5e3, 2.0, -4e3]) + RNG.normal(size=50)
-TABLE = Table(X, Y, ["a", "b", "c"], ())
+NUMBERS = Rows(X, Y, ["a", "b", "c"])
+CLASSES = Rows(X, (Y > np.median(Y)) * 1.0, ["a", "b", "c"], classes=("0", "1"))
 
 
-@pytest.mark.parametrize("model", [regression.linear, regression.logistic])
-def test_the_line_is_the_same_in_both_units(model):
-    numbers = model is regression.linear
-    table = TABLE if numbers else Table(X, (Y > np.median(Y)) * 1.0, ["a", "b", "c"], ("0", "1"))
-    made = model(table, 1.0)
+@pytest.mark.parametrize("numbers", [True, False])
+def test_the_line_is_the_same_in_both_units(numbers):
+    made = regression(NUMBERS, LINEAR) if numbers else regression(CLASSES, LOGISTIC)
     w = RNG.normal(size=(2, 6, len(made.init)))
     told = made.units(w)
     z = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -35,8 +37,8 @@ def test_the_line_is_the_same_in_both_units(model):
 
 
 def test_the_residual_sd_is_a_parameter():
-    table = Table(np.arange(4.0)[:, None], np.array([0.0, 1, 0, 1]), ["x"], ())
-    posterior = regression.linear(table, 1.0).posterior
+    rows = Rows(np.arange(4.0)[:, None], np.array([0.0, 1, 0, 1]), ["x"])
+    posterior = regression(rows, LINEAR).posterior
     x, y, weight = (np.asarray(a, np.float64) for a in posterior.data)
     assert weight.tolist() == [1.0] * 4 + [0.0] * 28  # rows that are added count nothing
     w, log_sd = np.array([0.3, -0.2]), 0.4
@@ -47,26 +49,25 @@ def test_the_residual_sd_is_a_parameter():
 
 
 def test_the_prior_has_its_scale():
-    posterior = regression.linear(TABLE, 2.0).posterior
+    posterior = regression(NUMBERS, LINEAR, 2.0).posterior
     assert posterior.log_prior(jnp.full(5, 4.0)) == pytest.approx(-0.5 * 5 * 16 / 4)
     with pytest.raises(ValueError, match="prior_scale must be positive"):
-        regression.linear(TABLE, 0.0)
+        regression(NUMBERS, LINEAR, 0.0)
 
 
 def test_names_are_distinct():
-    table = Table(X, (Y > np.median(Y)) * 1.0, ["intercept", "a", "a"], ("0", "1"))
-    assert regression.logistic(table, 1.0).names == ["intercept", "a", "a (2)", "intercept (2)"]
+    rows = dataclasses.replace(CLASSES, names=["intercept", "a", "a"])
+    assert regression(rows, LOGISTIC).names == ["intercept", "a", "a (2)", "intercept (2)"]
 
 
 def test_a_constant_target_is_refused():
     with pytest.raises(ValueError, match="the target is constant"):
-        regression.linear(Table(X, np.ones(50), ["a", "b", "c"], ()), 1.0)
+        LinearRegressor().fit(X, np.ones(50))
 
 
 def test_faults_and_decisions_name_the_columns():
     """Infer calls components by their number in the position."""
-    table = Table(X, (Y > np.median(Y)) * 1.0, ["a", "b", "c"], ("0", "1"))
-    model = regression.logistic(table, 1.0)
+    model = regression(CLASSES, LOGISTIC)
     draws = jnp.asarray(RNG.normal(size=(4, 50, len(model.init))), jnp.float32)
     account = DecisionLog(
         [Decision("sampler", "nuts", "position[1] is slow in all of 64 rows")],

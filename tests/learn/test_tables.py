@@ -21,11 +21,15 @@ def frame():
     )
 
 
+def read(path, target, model="logistic"):
+    return tables.of_columns(*tables.read_columns(path, target), model)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_text_columns_become_indicators(frame, tmp_path, suffix):
     path = tmp_path / f"patients.{suffix}"
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
-    table = tables.read_table(path, "died")
+    table = read(path, "died")
     assert table.names == ["age", "constant", "ward_south", "ward_west"]
     assert table.classes == ("no", "yes")
     np.testing.assert_array_equal(table.target, frame["died"] == "yes")
@@ -40,31 +44,31 @@ def test_npz_flattens_images_and_picks_classes(tmp_path):
     np.testing.assert_array_equal(table.target, [0, 1, 1, 0])
 
 
-def test_prepare_learns_from_the_training_rows_alone(frame, tmp_path):
+def test_components_are_learnt_from_the_training_rows_alone(frame, tmp_path):
     frame.to_csv(tmp_path / "p.csv", index=False)
-    train, test = tables.split(tables.read_table(tmp_path / "p.csv", "died"), 0.25, 1)
+    train, test = tables.split(read(tmp_path / "p.csv", "died"), 0.25, 1)
     assert len(train.target) == 30 and len(test.target) == 10
-    a, b = tables.prepare(train, test)
-    assert a.names == ["age", "ward_south", "ward_west", "intercept"], "the constant is dropped"
-    np.testing.assert_allclose(a.features[:, :-1].mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(a.features[:, :-1].std(axis=0), 1)
-    mean, sd = train.features[:, 0].mean(), train.features[:, 0].std()
-    np.testing.assert_allclose(b.features[:, 0], (test.features[:, 0] - mean) / sd)
-    c, _ = tables.prepare(train, test, components=2)
-    assert c.names == ["component[0]", "component[1]", "intercept"]
+    a, b = tables.varying([train, test])
+    assert a.names == ["age", "ward_south", "ward_west"], "the constant is dropped"
+    np.testing.assert_array_equal(b.features[:, 0], test.features[:, 0])
+    c, d = tables.varying([train, test], components=2)
+    assert c.names == ["component[0]", "component[1]"]
     assert abs(np.corrcoef(c.features[:, 0], c.features[:, 1])[0, 1]) < 1e-10
+    axes = np.linalg.svd(a.features - a.features.mean(axis=0), full_matrices=False)[2][:2]
+    by_training_rows = (b.features - a.features.mean(axis=0)) @ axes.T
+    np.testing.assert_allclose(np.abs(d.features), np.abs(by_training_rows), atol=1e-9)
 
 
 def test_a_number_to_predict(frame, tmp_path):
     path = tmp_path / "p.csv"
     frame.to_csv(path, index=False)
-    table = tables.read_numeric(path, "age")
+    table = read(path, "age", "linear")
     assert table.names == ["constant", "ward_south", "ward_west", "died_yes"]
     np.testing.assert_allclose(table.target, frame["age"])
-    refuse("is not a number; try --model logistic", tables.read_numeric, path, "ward")
-    refuse("no such file", tables.read_numeric, tmp_path / "none.csv", "age")
+    refuse("is not a number; try --model logistic", read, path, "ward", "linear")
+    refuse("no such file", read, tmp_path / "none.csv", "age", "linear")
     frame.assign(age=np.inf).to_csv(path, index=False)
-    refuse("NaN or infinite", tables.read_numeric, path, "age")
+    refuse("NaN or infinite", read, path, "age", "linear")
 
 
 def test_classes_in_their_order_and_rows_without_gaps(frame, tmp_path):
@@ -102,25 +106,25 @@ def refuse(match, function, *arguments):
 def test_refusals_say_what_to_do(frame, tmp_path):
     path = tmp_path / "p.csv"
     frame.to_csv(path, index=False)
-    refuse("no such file", tables.read_table, tmp_path / "none.csv", "died")
-    refuse("not a column", tables.read_table, path, "dead")
-    refuse("two classes.*--classes", tables.read_table, path, "ward")
-    refuse("must end in", tables.read_table, tmp_path, "died")
+    refuse("no such file", read, tmp_path / "none.csv", "died")
+    refuse("not a column", read, path, "dead")
+    refuse("two classes.*--classes", read, path, "ward")
+    refuse("must end in", read, tmp_path, "died")
     frame.loc[3, "age"] = np.nan
     frame.to_csv(path, index=False)
-    refuse("1 of 40 rows.*age", tables.read_table, path, "died")
+    refuse("1 of 40 rows.*age", read, path, "died")
     np.savez(tmp_path / "d.npz", x=np.ones((4, 2)), y=[0, 1, 0, 1])
     refuse("no array 'z'", tables.read_npz, tmp_path / "d.npz", "x", "z")
     whole = (tmp_path / "d.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    refuse("not an .npz file, or it is damaged", tables.read, tmp_path / "cut.npz", None)
+    refuse("not an .npz file, or it is damaged", tables.read_npz, tmp_path / "cut.npz", "x", "y")
     (tmp_path / "bent.npz").write_bytes(whole.replace(b"\x3f", b"\x3e"))
     refuse("can't be read: Bad CRC", tables.read_npz, tmp_path / "bent.npz", "x", "y")
     with (tmp_path / "one.npz").open("wb") as file:
         np.save(file, np.ones(3))
-    refuse("np.savez makes an .npz file", tables.read, tmp_path / "one.npz", None)
+    refuse("np.savez makes an .npz file", tables.read_npz, tmp_path / "one.npz", "x", "y")
     (tmp_path / "none.csv").touch()
-    refuse("none.csv can't be read as .csv: No columns", tables.read, tmp_path / "none.csv", "y")
+    refuse("none.csv can't be read as .csv: No columns", read, tmp_path / "none.csv", "y")
     constant = tables.read_npz(tmp_path / "d.npz", "x", "y")
-    refuse("constant", tables.prepare, constant, constant)
+    refuse("constant", tables.varying, [constant])
     refuse("leaves a part empty", tables.split, constant, 0.01, 0)

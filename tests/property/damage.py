@@ -45,7 +45,10 @@ def _write_zarr(path: Path) -> None:
 
 
 def _read_table(path: Path) -> Any:
-    table = tables.read(path, "y")
+    if path.suffix == ".npz":
+        table = tables.read_npz(path, "x_train", "y")
+    else:
+        table = tables.of_columns(*tables.read_columns(path, "y"), "logistic")
     return table.features, table.target, table.names
 
 

@@ -1,6 +1,6 @@
 """Models that are learnt from data in one call, in scikit-learn's convention.
 
-None is imported before it is used. Tables are read and prepared here, too.
+None is imported before it is used. Tables are read here, too.
 """
 
 import importlib

@@ -14,10 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 import ergodax as ex
-from ergodax.checks import instance, legible, real_number
+from ergodax.checks import legible, real_number
 from ergodax.learn import families
 from ergodax.learn.families import Family
-from ergodax.learn.tables import Table, varying
 
 Draws = dict[str, np.ndarray]  # "coefficient", "intercept", and the family's shapes
 FEWEST, MOST = 32, 2_000  # rows of a small table, see `padded`
@@ -189,36 +188,9 @@ def log_latent(latent: Any, position: Float[Array, " d"]) -> Array:
     return -0.5 * (latent * jnp.exp(-position[-1])) ** 2 - position[-1]
 
 
-def logistic_posterior(table: Table, prior_scale: float) -> ex.Posterior:
-    """The posterior of the coefficients w of a logistic regression, w ~ N(0, prior_scale^2 I)."""
-    x, y = (jnp.asarray(a, jnp.float32) for a in (table.features, table.target))
-    likelihood = Likelihood(jnp.zeros(()), None, families.LOGISTIC, False)
-    return ex.Posterior(_prior(prior_scale, families.LOGISTIC, x.shape[1]), likelihood, (x, y))
-
-
 def _prior(scale: float, family: Family, coefficients: int, grouped: bool = False) -> Prior:
     scale = real_number("prior_scale", scale, above=0.0)
     return Prior(jnp.asarray(scale, jnp.float32), family, coefficients, grouped)
-
-
-def logistic(table: Table, prior_scale: float, components: int | None = None) -> Model:
-    """Coefficients with independent normal priors."""
-    (table,) = varying([table], components)
-    rows = Rows(table.features, table.target, table.names, classes=table.classes)
-    return regression(rows, families.LOGISTIC, prior_scale)
-
-
-def linear(table: Table, prior_scale: float) -> Model:
-    """Coefficients and the residual sd, with independent normal priors on the standardised scale.
-
-    Raises:
-        ValueError: as of `tables.varying`, a scale that is not positive, or a constant target.
-    """
-    instance("table", table, Table, "a Table, as of tables.read")
-    if not np.ptp(table.target) > 0:
-        raise ValueError("the target is constant: there is nothing to predict.")
-    (table,) = varying([table])
-    return regression(Rows(table.features, table.target, table.names), families.LINEAR, prior_scale)
 
 
 def regression(

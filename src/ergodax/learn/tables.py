@@ -41,62 +41,6 @@ class Table:
         return dataclasses.replace(self, features=self.features[which], target=self.target[which])
 
 
-def read(
-    path: Path,
-    target: str | None,
-    features: str = "x_train",
-    categorical: str | None = None,
-    classes: Sequence[str] | None = None,
-) -> Table:
-    """Read a table with a two-class target from any file that is known.
-
-    Args:
-        path: CSV, Parquet or npz.
-        target: the column to be predicted; of an .npz file the array, y_train by default.
-        features: the array of features of an .npz file.
-        categorical: an array of codes there, as in `read_npz`.
-        classes: keep the rows with these two values of the target.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: no target, or what `read_npz` and `read_table` refuse.
-    """
-    path = file_path("path", path)
-    if path.suffix == ".npz":
-        return read_npz(
-            path, features, "y_train" if target is None else target, classes, categorical
-        )
-    return read_table(path, target, classes)
-
-
-def read_table(path: str | Path, target: str | None, classes: Sequence[str] | None = None) -> Table:
-    """A CSV or Parquet file with a column `target` of two classes, as of `make_table`.
-
-    Text becomes an indicator for each value but the first.
-
-    Raises:
-        FileNotFoundError: no such file.
-        TypeError: a column of something else than numbers and text.
-        ValueError: what `make_table` refuses; no such column; missing values; a name that stands
-            twice; numbers and text, or an integer too large, in one column; text with a level for
-            fewer than 2 rows on average, or more indicators than rows in all; more than 10
-            columns for each row.
-    """
-    features, outcome = read_columns(path, target)
-    return make_table(features.to_numpy(), outcome.to_numpy(), list(features.columns), classes)
-
-
-def read_numeric(path: Path, target: str | None) -> Table:
-    """A CSV or Parquet file with a column `target` of finite numbers.
-
-    Raises:
-        ValueError: an .npz file, a target that is not a number, or what `read_table` refuses.
-    """
-    if file_path("path", path).suffix == ".npz":
-        raise ValueError("of an .npz file only --model logistic can be fitted.")
-    return of_columns(*read_columns(path, target), "linear")
-
-
 def suitable(outcome: pd.Series, classes: Sequence[str] | None = None) -> str:
     """The model for a target: logistic of two values, linear of numbers, multinomial of others.
 
@@ -247,7 +191,7 @@ def split(table: Table, held_out: float, seed: int) -> tuple[Table, Table]:
     Raises:
         ValueError: a part would be empty.
     """
-    instance("table", table, Table, "a Table, as of tables.read")
+    instance("table", table, Table, "a Table, as of tables.make_table")
     held_out = real_number("held_out", held_out)
     seed = whole_number("seed", seed, at_least=0, below=None)
     count = round(held_out * len(table.target))
@@ -273,7 +217,7 @@ def varying(
         ValueError: other columns, more components than columns, or no column that varies.
     """
     for table in tables:
-        instance("each of tables", table, Table, "a Table, as of tables.read")
+        instance("each of tables", table, Table, "a Table, as of tables.make_table")
         if table.features.shape[1] != tables[0].features.shape[1]:
             both = (f"{t.features.shape} {shown(t.names)}" for t in (tables[0], table))
             raise ValueError(f"the tables must have the same columns, not {' and '.join(both)}.")
@@ -297,18 +241,6 @@ def varying(
         dataclasses.replace(table, features=x, names=names)
         for table, x in zip(tables, parts, strict=True)
     ]
-
-
-def prepare(train: Table, test: Table, components: int | None = None) -> tuple[Table, Table]:
-    """The same, standardised by the training rows, with an intercept as the last column."""
-    train, test = varying([train, test], components)
-    centre, scale = train.features.mean(axis=0), train.features.std(axis=0)
-
-    def finish(table: Table) -> Table:
-        full = np.column_stack([(table.features - centre) / scale, np.ones(len(table.target))])
-        return dataclasses.replace(table, features=full, names=[*table.names, "intercept"])
-
-    return finish(train), finish(test)
 
 
 COLUMNS_A_ROW = 10  # beyond, next to nothing is known of any coefficient

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ergodax as ex
-from ergodax.learn import regression, tables
+from ergodax.learn import tables
 from property.calls.subjects import (
     KEY,
     RARELY,
@@ -153,7 +153,7 @@ def _runs() -> dict[str, Subject]:
 
 
 def _data(paths: dict[str, Path]) -> dict[str, Subject]:
-    data, table = ex.data, tables.read_table(paths["csv"], "y")
+    data, table = ex.data, tables.make_table(X, Y, ["a", "b"])
     options = {"block_rows": 4, "passes": 1, "dtype": None}
     return {
         "data.npy": Subject(data.npy, {"*": (paths["npy"],), "page_rows": 2} | options, 2),
@@ -171,14 +171,8 @@ def _data(paths: dict[str, Path]) -> dict[str, Subject]:
         ),
         "source.subset": Subject(data.npy(paths["npy"]).subset, {"rows": 3, "seed": 0}),
         "Samples.load": Subject(ex.Samples.load, {"path": paths["samples"], "like": None}, 2),
-        "tables.read": Subject(
-            tables.read, {"path": paths["npz"], "target": None, "classes": None}, 0.5
-        ),
-        "tables.read_table": Subject(
-            tables.read_table, {"path": paths["csv"], "target": "y", "classes": None}, 0.5
-        ),
-        "tables.read_numeric": Subject(
-            tables.read_numeric, {"path": paths["csv"], "target": "y"}, 0.5
+        "tables.read_columns": Subject(
+            tables.read_columns, {"path": paths["csv"], "target": "y", "drop_missing": False}, 0.5
         ),
         "tables.read_npz": Subject(
             tables.read_npz,
@@ -189,12 +183,6 @@ def _data(paths: dict[str, Path]) -> dict[str, Subject]:
         ),
         "tables.split": Subject(
             tables.split, {"table": table, "held_out": 0.5, "seed": 0}, 0.5
-        ),
-        "regression.logistic": Subject(
-            regression.logistic, {"table": table, "prior_scale": 1.0}, SELDOM * 4
-        ),
-        "regression.linear": Subject(
-            regression.linear, {"table": table, "prior_scale": 1.0}, SELDOM * 4
         ),
     }  # fmt: skip
 

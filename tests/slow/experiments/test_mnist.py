@@ -118,7 +118,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 def test_the_control_variate_on_the_digits_themselves():
     """The noise of a gradient is three orders below that of an ordinary minibatch."""
     images = tables.read_npz(MNIST, "x_train", "y_train", ("7", "9"))
-    table, _ = tables.prepare(images, images, 128)
+    table = mnist.standardised(images, 128)
     assert table.features.shape == (12_214, 129)
     gaussian = gaussian_fit.fit(table, 10.0)
     assert gaussian.passes < 8
