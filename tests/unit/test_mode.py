@@ -1,4 +1,4 @@
-"""The mode: what it cost."""
+"""The mode: where it is, and what it cost."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import ergodax as ex
+from ergodax.target.mode import find_mode
 
 
 @pytest.mark.slow
@@ -83,3 +84,36 @@ def test_a_search_by_batches_says_what_is_missing(key):
         ex.find_mode(posterior, start, **_with(options, "gradient", posterior))
     with pytest.raises(TypeError, match="steps must be an integer"):
         ex.find_mode(posterior, start, steps=0.5, **options)
+
+
+def linear_model(size=400, dimension=4, seed=3):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(size, dimension)) @ np.diag([1.0, 3.0, 0.3, 1.0])
+    y = x @ rng.normal(size=dimension) + rng.normal(size=size)
+
+    def log_likelihood(w, row):
+        return -0.5 * (row[1] - row[0] @ w) ** 2
+
+    posterior = ex.Posterior(lambda w: -0.5 * jnp.sum(w**2), log_likelihood, (x, y))
+    precision = x.T @ x + np.eye(dimension)
+    return posterior, np.linalg.solve(precision, x.T @ y)
+
+
+def test_mode_of_a_linear_model(x64):
+    posterior, mean = linear_model()
+    mode = find_mode(posterior, jnp.zeros(4), tolerance=1e-9)
+    assert bool(mode.converged)
+    np.testing.assert_allclose(mode.position, mean, rtol=1e-7)
+    np.testing.assert_allclose(mode.potential, posterior.potential(mode.position))
+
+
+def test_mode_keeps_the_position_s_structure():
+    target = ex.Target(lambda z: jnp.sum((z["a"] - 1.0) ** 2) + jnp.sum((z["b"] + 2.0) ** 4))
+    mode = find_mode(target, {"a": jnp.zeros(2), "b": jnp.zeros(())})
+    np.testing.assert_allclose(mode.position["a"], 1.0, atol=1e-3)
+    np.testing.assert_allclose(mode.position["b"], -2.0, atol=0.05)
+
+
+def test_an_unbounded_potential_does_not_converge():
+    mode = find_mode(ex.Target(lambda x: -jnp.sum(x**2)), jnp.ones(2), max_iterations=20)
+    assert not bool(mode.converged)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ergodax as ex
+from ergodax.tune import curvature
 from ergodax.tune.curvature import _geometric_mean, averaged_gaussian
 
 KEY = jax.random.key(5)
@@ -44,14 +45,32 @@ def test_a_quartic_does_not_oscillate(weak):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("num_pairs", [1, 4])
-def test_a_gaussian_is_found_at_once(num_pairs):
+def test_a_gaussian_is_found_at_once(num_pairs, monkeypatch):
+    monkeypatch.setattr(curvature, "PAIRS", num_pairs)
     matrix = np.array([[2.0, 0.9], [0.9, 5.0]])
     target = posterior(lambda w: 0.5 * (w - 1.0) @ jnp.asarray(matrix) @ (w - 1.0))
-    found = averaged_gaussian(target, jnp.ones(2), key=KEY, num_pairs=num_pairs, num_rounds=1)
+    found = averaged_gaussian(target, jnp.ones(2), key=KEY, num_rounds=1)
     np.testing.assert_allclose(found.hessian, matrix, rtol=1e-10)
     np.testing.assert_allclose(found.centre, 1.0, rtol=1e-10)
     np.testing.assert_allclose(found.basis.T @ matrix @ found.basis, np.eye(2), atol=1e-10)
-    assert len(found.points) == 2 * num_pairs
+
+
+@pytest.mark.usefixtures("x64")
+def test_some_of_the_rows_stand_for_all(monkeypatch):
+    """Half of them give the Hessian to a few percent and leave the centre where it was."""
+    monkeypatch.setattr(curvature, "SOME", 2000)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(4000, 4)) @ np.diag([1.0, 3.0, 0.3, 1.0])
+    y = x @ rng.normal(size=4) + rng.normal(size=4000)
+    model = ex.Posterior(
+        lambda w: -0.5 * jnp.sum(w**2), lambda w, row: -0.5 * (row[1] - row[0] @ w) ** 2, (x, y)
+    )
+    precision = x.T @ x + np.eye(4)
+    mean = np.linalg.solve(precision, x.T @ y)
+    found = averaged_gaussian(model, jnp.asarray(mean), key=KEY)
+    np.testing.assert_allclose(np.diag(found.basis.T @ precision @ found.basis), 1.0, atol=0.2)
+    offset = np.linalg.cholesky(precision).T @ (found.centre - mean)
+    assert np.abs(offset).max() < 1e-6
 
 
 @pytest.mark.usefixtures("x64")

@@ -2,11 +2,9 @@
 
 from ergodax.tune.advise import Advice, advise
 from ergodax.tune.curvature import (
-    Whitening,
     curvature_coordinates,
     draws_coordinates,
     round_coordinates,
-    whiten,
 )
 from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
 from ergodax.tune.doubts import whole_temperature
@@ -28,7 +26,6 @@ __all__ = [
     "Plan",
     "StepSearch",
     "Tuned",
-    "Whitening",
     "advise",
     "choose_estimator",
     "curvature_coordinates",
@@ -42,6 +39,5 @@ __all__ = [
     "tune",
     "tune_surrogate",
     "warm_up",
-    "whiten",
     "whole_temperature",
 ]

@@ -201,7 +201,7 @@ def _scales(condition_number: float | int | None, d: int, code: str) -> tuple[st
     if "ex.infer" in code:
         text = "ex.infer changes to coordinates in which it is 1"
     elif d <= LARGEST_DENSE:
-        text = "pass the inverse covariance as `mass`, or change coordinates with tune.whiten"
+        text = "pass the inverse covariance as `mass`, or use tune.round_coordinates"
     else:
         text = "standardise the parameters, or use ex.psgld"
     return (f"Condition number {condition_number:.3g}: {text}.",)

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ergodax import tree
 from ergodax.data.arrays import num_rows
 from ergodax.gradient.batches import check_resident
-from ergodax.gradient.covariance import sample_covariance
 from ergodax.target.base import AbstractTarget
 from ergodax.target.posterior import Posterior
 from ergodax.tune.host import generator, on_device, some_rows, split_key
@@ -29,6 +28,7 @@ LARGEST_DENSE = 1024  # dimensions, beyond which no matrix is kept
 LARGEST_LOW_RANK = 30_000  # beyond which nothing but a diagonal is
 LARGEST_AVERAGED = 512
 ROWS, SOME = 20_000, 10_000  # that stand for all, at a point and where it is averaged
+PAIRS = 4  # of draws, in each round of that
 WIDEST = 1e8  # the largest unit of a coordinate, in the smallest one
 NUMBERS = 2**25  # rows times dimensions of a product with the Hessian
 PROBES = 32  # of a diagonal
@@ -271,12 +271,10 @@ def _largest(
 
 @dataclasses.dataclass(frozen=True)
 class AveragedGaussian:
-    """N(centre, H^-1), positions drawn from it, and the rows over which all was averaged."""
+    """N(centre, H^-1)."""
 
     centre: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
-    points: list[PyTree]
-    rows: PyTree
 
     @property
     def basis(self) -> Float[np.ndarray, "d d"]:
@@ -285,13 +283,7 @@ class AveragedGaussian:
 
 
 def averaged_gaussian(
-    posterior: Posterior,
-    mode: PyTree,
-    *,
-    key: PRNGKeyArray,
-    num_pairs: int = 4,
-    num_rounds: int = 4,
-    max_rows: int = SOME,
+    posterior: Posterior, mode: PyTree, *, key: PRNGKeyArray, num_rounds: int = 4
 ) -> AveragedGaussian:
     """The Gaussian whose precision is the Hessian of the potential averaged over it.
 
@@ -302,12 +294,12 @@ def averaged_gaussian(
     geometric mean of H and E is the fixed point there, in one round; where E does not depend on H a
     round halves what is left, on a logarithmic scale.
 
-    Averages are over `num_pairs` antithetic pairs of draws, each coordinate of them scaled to mean
+    Averages are over antithetic pairs of draws, each coordinate of them scaled to mean
     square 1; for potentials up to the third power one pair is exact. A ValueError tells that the
     Hessian is not positive definite: not a mode, or a flat direction.
     """
     key_rows, key_draws = split_key(key, 2)
-    rows, rng = some_rows(posterior, key_rows, max_rows), generator(key_draws)
+    rows, rng = some_rows(posterior, key_rows, SOME), generator(key_draws)
 
     def at(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = _derivatives(posterior, tree.freeze(unflattened(frozen, flat)), rows)
@@ -316,18 +308,17 @@ def averaged_gaussian(
 
     frozen = tree.freeze(mode)
     centre = flattened(frozen)
-    flats = centre[None]
     # The rows are a sample, whose gradient at the mode is not zero as the whole data's is.
     offset, hessian = at(centre)
     for _ in range(num_rounds):
-        normal = rng.standard_normal((num_pairs, centre.size))
+        normal = rng.standard_normal((PAIRS, centre.size))
         normal /= np.sqrt(np.mean(normal**2, axis=0))
         steps = scipy.linalg.solve_triangular(_cholesky(hessian).T, normal.T, lower=False).T
         flats = np.concatenate([centre + steps, centre - steps])
         gradient, averaged = (np.mean(x, axis=0) for x in zip(*map(at, flats), strict=True))
         centre = centre - _step(averaged, gradient - offset)
         hessian = _geometric_mean(hessian, averaged)
-    return AveragedGaussian(centre, hessian, [unflattened(frozen, x) for x in flats], rows)
+    return AveragedGaussian(centre, hessian)
 
 
 def _step(
@@ -373,77 +364,6 @@ def _derivatives(
     if flat.size <= TOGETHER:
         return gradient(flat), jax.vmap(column)(columns)
     return gradient(flat), lax.map(column, columns, batch_size=TOGETHER)
-
-
-class Whitening(eqx.Module):
-    """The affine map position = centre + basis u.
-
-    Attributes:
-        centre: of the posterior, raveled, shape (d,).
-        basis: L, shape (d, d).
-        noise: lambda, shape (d,): the variances of the minibatch gradient in the coordinates u.
-    """
-
-    centre: Float[Array, " d"]
-    basis: Float[Array, "d d"]
-    noise: Float[Array, " d"]
-
-
-def whiten(
-    posterior: Posterior,
-    mode: PyTree,
-    batch_size: int,
-    *,
-    key: PRNGKeyArray,
-    num_pairs: int = 4,
-    num_rounds: int = 4,
-    max_rows: int = SOME,
-) -> Whitening:
-    """Coordinates in which the posterior has scale 1 and its gradient noise is diagonal.
-
-    Let H be the Hessian of the potential and V the covariance of the minibatch gradient, both
-    averaged over a Gaussian approximation of the posterior. The generalised eigenvectors
-    V w = lambda H w, scaled so that w^T H w = 1, are the columns of L. In u, where position =
-    centre + L u, H is the identity and V is diag(lambda): one step size suits every direction, and
-    the noise can be compensated at the cost of an elementwise product.
-
-    Args:
-        posterior: with data. Each draw of each round costs d gradients on `max_rows` rows.
-        mode: where; the Hessian must be positive definite there.
-        batch_size: n of batches drawn without replacement, V = N(N-n)/n S_1.
-        key: for the rows and the draws.
-        num_pairs: antithetic pairs of draws; on a Gaussian posterior one pair is exact.
-        num_rounds: how often the Gaussian is improved.
-        max_rows: rows that stand for all, where there are more.
-
-    Raises:
-        ValueError: the Hessian is not positive definite: not a mode, or a flat direction.
-
-    Example:
-        >>> import ergodax as ex, jax, jax.numpy as jnp
-        >>> x = jnp.linspace(-1.0, 3.0, 1000)
-        >>> model = ex.Posterior(lambda m: -0.5 * m**2, lambda m, x: -0.5 * (x - m) ** 2, x)
-        >>> found = ex.tune.whiten(model, jnp.float32(1.0), 100, key=jax.random.key(0))
-        >>> round(float(found.basis[0, 0]), 4), round(float(found.noise[0]))  # sd, and noise in u
-        (0.0316, 12)
-    """
-    gaussian = averaged_gaussian(
-        posterior, mode, key=key, num_pairs=num_pairs, num_rounds=num_rounds, max_rows=max_rows
-    )
-    n, total = batch_size, posterior.num_data
-    frozen = [tree.freeze(x) for x in gaussian.points]
-    covariances = [_score_covariance(posterior, x, gaussian.rows) for x in frozen]
-    scores = np.mean([np.asarray(x, np.float64) for x in covariances], axis=0)
-    values, basis = scipy.linalg.eigh(total * (total - n) / n * scores, gaussian.hessian)
-    noise = np.clip(values, 0.0, None)
-    dtype = tree.result_dtype(tree.freeze(mode))
-    return Whitening(*(on_device(x, dtype) for x in (gaussian.centre, basis, noise)))
-
-
-@eqx.filter_jit
-def _score_covariance(posterior: Posterior, position: PyTree, rows: PyTree) -> Float[Array, "d d"]:
-    """S_1, the covariance of the rows' scores."""
-    return sample_covariance(posterior.per_example_gradients(position, rows), "dense")
 
 
 def _potential(target: AbstractTarget, position: PyTree, rows: PyTree) -> Float[Array, ""]:
