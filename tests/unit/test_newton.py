@@ -8,8 +8,9 @@ from scipy import optimize, special
 
 import ergodax as ex
 from ergodax import tree
+from ergodax.gradient.expansion import whole_hessian
 from ergodax.target.mode import minimise
-from ergodax.tune.descent import descent, newton, whole_hessian
+from ergodax.tune.descent import descent, newton
 
 RNG = np.random.default_rng(5)
 D = 8

@@ -16,11 +16,10 @@ from ergodax.data.arrays import num_rows, take
 from ergodax.data.batching import Batching
 from ergodax.gradient.base import Estimate, Estimated
 from ergodax.gradient.batches import BatchEstimator, check_resident, checked_batching, corrected
-from ergodax.gradient.expansion import Expansion, expand, remainders
+from ergodax.gradient.expansion import CHUNK, Expansion, expand, remainders
 from ergodax.target.mode import Mode
 from ergodax.target.posterior import Posterior
 
-CHUNK = 1024  # examples at a time in the pass over the data
 LARGEST_HESSIAN = 2000  # dimensions
 
 

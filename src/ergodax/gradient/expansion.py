@@ -7,6 +7,7 @@ to estimate is only the remainder, which vanishes as the position comes near the
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
@@ -14,6 +15,8 @@ from ergodax.data.arrays import num_rows, sum_in_chunks, summed
 from ergodax.data.source import Source
 from ergodax.recipe.operators import Dense
 from ergodax.target.posterior import Posterior
+
+CHUNK = 1024  # examples at a time in a pass over the data
 
 
 class Expansion(eqx.Module):
@@ -104,6 +107,21 @@ def expand(
     else:
         value, score, hessian = _terms(posterior, centre, data, chunk, order, weights)
     return Expansion(centre, value, score, None if hessian is None else Dense(hessian))
+
+
+def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:
+    """The Hessian of U at a frozen position, of all data, on the raveled position."""
+    likelihood = expand(posterior, position, CHUNK, order=2).hessian
+    assert likelihood is not None
+    prior = np.asarray(_prior_hessian(posterior, position), np.float64)
+    whole = -prior - np.asarray(likelihood.matrix, np.float64)
+    return 0.5 * (whole + whole.T)
+
+
+@eqx.filter_jit
+def _prior_hessian(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
+    flat, unravel = tree.ravel(position)
+    return jax.hessian(lambda x: posterior.prior(unravel(x)))(flat)
 
 
 @eqx.filter_jit

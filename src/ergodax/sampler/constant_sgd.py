@@ -13,9 +13,9 @@ from ergodax import tree
 from ergodax.data.arrays import take
 from ergodax.data.batching import Independent
 from ergodax.gradient.batches import Minibatch, check_resident
-from ergodax.gradient.control_variate import CHUNK, LARGEST_HESSIAN
+from ergodax.gradient.control_variate import LARGEST_HESSIAN
 from ergodax.gradient.covariance import sample_covariance_in_chunks
-from ergodax.gradient.expansion import expand
+from ergodax.gradient.expansion import CHUNK, whole_hessian
 from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State, named
 from ergodax.schedule import as_schedule
@@ -135,7 +135,8 @@ def constant_sgd(
     if not tree.known_finite(position):
         raise ValueError("mode: it has numbers that are not finite. Try what ex.find_mode returns.")
     rows, factor = gradient.target.num_data, _noise_factor(gradient)
-    metric = _inverse_hessian(gradient.target, position)
+    lower = _cholesky(whole_hessian(gradient.target, position), "the Hessian at the mode")
+    metric = scipy.linalg.cho_solve((lower, True), np.eye(len(lower)))
     scores = _score_covariance(gradient.target, position)
     root = _cholesky(_wanted(covariance, metric, (rows - 1) * scores), "covariance")
     noise = factor * (scores + _hessian_covariance(gradient.target, position, root))
@@ -156,20 +157,6 @@ def _noise_factor(gradient: Minibatch) -> float:
     """The c for which c S, S the covariance of all rows' scores, divisor N - 1, is that of g."""
     rows = gradient.target.num_data
     return gradient.noise_factor * (1.0 if gradient.batching.distinct else (rows - 1) / rows)
-
-
-def _inverse_hessian(posterior: Posterior, position: PyTree) -> np.ndarray:
-    """H^-1, from a pass over all rows for each dimension. Raises: ValueError."""
-    likelihood = expand(posterior, position, CHUNK, order=2).hessian
-    assert likelihood is not None
-
-    def bend(direction: PyTree) -> PyTree:
-        return jax.jvp(posterior.prior_gradient, (position,), (direction,))[1]
-
-    prior = tree.matrix_of(bend, position)
-    hessian = -np.asarray(likelihood.matrix, float) - np.asarray(prior, float)
-    root = _cholesky(0.5 * (hessian + hessian.T), "the Hessian at the mode")
-    return scipy.linalg.cho_solve((root, True), np.eye(len(root)))
 
 
 def _score_covariance(posterior: Posterior, position: PyTree) -> np.ndarray:

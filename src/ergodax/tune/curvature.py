@@ -111,7 +111,8 @@ def curvature_coordinates(
         if tree.size(centre) > LARGEST_LOW_RANK:
             return coordinates
         return _sharpened(target, coordinates, rows, key)
-    return hessian_coordinates(tree.thaw(centre), np.asarray(_hessian(target, centre, rows)))
+    hessian = np.asarray(_derivatives(target, centre, rows)[1])
+    return hessian_coordinates(tree.thaw(centre), hessian)
 
 
 def hessian_coordinates(centre: PyTree, hessian: Float[np.ndarray, "d d"]) -> Coordinates:
@@ -351,11 +352,11 @@ def _cholesky(hessian: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
 
 @eqx.filter_jit
 def _derivatives(
-    posterior: Posterior, position: PyTree, rows: PyTree
+    target: AbstractTarget, position: PyTree, rows: PyTree
 ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
     """Gradient and Hessian of U on the raveled position, estimated from some rows."""
     flat, unravel = tree.ravel(position)
-    gradient = jax.grad(lambda x: posterior.potential_on(unravel(x), rows))
+    gradient = jax.grad(lambda x: _potential(target, unravel(x), rows))
 
     def column(direction: Float[Array, " d"]) -> Float[Array, " d"]:
         return jax.jvp(gradient, (flat,), (direction,))[1]
@@ -370,16 +371,6 @@ def _potential(target: AbstractTarget, position: PyTree, rows: PyTree) -> Float[
     if isinstance(target, Posterior):
         return target.potential_on(position, rows)
     return target.potential(position)
-
-
-@eqx.filter_jit
-def _hessian(target: AbstractTarget, centre: PyTree, rows: PyTree) -> Float[Array, "d d"]:
-    flat, unravel = tree.ravel(centre)
-    gradient = jax.grad(lambda x: _potential(target, unravel(x), rows))
-    columns = lax.map(
-        lambda e: jax.jvp(gradient, (flat,), (e,))[1], jnp.eye(flat.size, dtype=flat.dtype)
-    )
-    return columns.T
 
 
 @eqx.filter_jit

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
-from ergodax.gradient.expansion import expand
+from ergodax.gradient.expansion import whole_hessian
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import TOLERANCE, Minimum, enough, minimise
 from ergodax.target.posterior import Posterior
@@ -19,7 +19,6 @@ from ergodax.tune.whitening import Coordinates, flattened, unflattened
 
 FLAT = 0.02  # gradient of a component in whitened coordinates: so many sds away from the mode
 NEAR = 0.2  # which is near enough where rounding lets the search come no nearer
-CHUNK = 1024  # examples at a time, whose Hessians are summed
 
 
 def descent(
@@ -86,21 +85,6 @@ def newton(
     """
     bend = lambda x: whole_hessian(posterior, x)  # noqa: E731
     return descent(posterior, start, max_iterations, hessian=bend, deadline=deadline)
-
-
-def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:
-    """The Hessian of U at a frozen position, of all data, on the raveled position."""
-    likelihood = expand(posterior, position, CHUNK, order=2).hessian
-    assert likelihood is not None
-    prior = np.asarray(_prior_hessian(posterior, position), np.float64)
-    whole = -prior - np.asarray(likelihood.matrix, np.float64)
-    return 0.5 * (whole + whole.T)
-
-
-@eqx.filter_jit
-def _prior_hessian(posterior: Posterior, position: PyTree) -> Float[Array, "d d"]:
-    flat, unravel = tree.ravel(position)
-    return jax.hessian(lambda x: posterior.prior(unravel(x)))(flat)
 
 
 class OnRows(AbstractTarget):

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.gradient.expansion import whole_hessian
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import Minimum
 from ergodax.target.posterior import Posterior
@@ -27,7 +28,6 @@ from ergodax.tune.descent import (
     newton,
     potential_and_gradient,
     potential_at,
-    whole_hessian,
 )
 from ergodax.tune.estimator import LARGEST_SECOND_ORDER
 from ergodax.tune.host import generator, on_device, some_rows, split_key

@@ -22,13 +22,14 @@ from ergodax.driver.sample import sample
 from ergodax.exact import Condensed, condense, delayed_acceptance
 from ergodax.exact.condensed import Rows
 from ergodax.gradient import FullGradient
+from ergodax.gradient.expansion import whole_hessian
 from ergodax.sampler.hamiltonian import hmc, split_hmc
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates, hessian_coordinates
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.dependence import conditional_scales, num_gradients
-from ergodax.tune.descent import seconds_of_gradient, whole_hessian
+from ergodax.tune.descent import seconds_of_gradient
 from ergodax.tune.host import generator, on_device, split_key
 from ergodax.tune.nuts import LOOK, NORMAL
 from ergodax.tune.whitening import Coordinates, are_white, posterior_in
