@@ -1,6 +1,6 @@
 """What the traced graph of a function says about it: on what it depends, and how."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -47,6 +47,14 @@ def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
     return any(v in touched for v in closed.jaxpr.outvars if not hasattr(v, "val"))
 
 
+def equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """All of a graph, each before those of the graphs inside it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
 def uses(function: Callable[[PyTree], Any], at: PyTree, operation: str) -> bool:
     """Whether a primitive of JAX, whose name begins so, is anywhere in a function of one tree."""
     return uses_within(jax.make_jaxpr(function)(at).jaxpr, operation)
@@ -54,11 +62,7 @@ def uses(function: Callable[[PyTree], Any], at: PyTree, operation: str) -> bool:
 
 def uses_within(jaxpr: Jaxpr, operation: str) -> bool:
     """Whether such a primitive is anywhere in a graph."""
-    return any(
-        equation.primitive.name.startswith(operation)
-        or any(uses_within(inner, operation) for inner in jaxprs_in_params(equation.params))
-        for equation in jaxpr.eqns
-    )
+    return any(equation.primitive.name.startswith(operation) for equation in equations(jaxpr))
 
 
 def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:
@@ -77,11 +81,7 @@ def is_elementwise(function: Callable[[PyTree], PyTree], at: PyTree) -> bool:
 
 def calls_python(jaxpr: Jaxpr) -> bool:
     """Whether a program calls back to Python while it runs, where an exception may end it."""
-    return any(
-        "callback" in equation.primitive.name
-        or any(calls_python(inner) for inner in jaxprs_in_params(equation.params))
-        for equation in jaxpr.eqns
-    )
+    return any("callback" in equation.primitive.name for equation in equations(jaxpr))
 
 
 def _sources(jaxpr: Any, arguments: list[int | None]) -> list[int | None]:

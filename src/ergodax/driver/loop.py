@@ -23,14 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Jaxpr, jaxprs_in_params
+from jax.extend.core import Jaxpr
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.block import attach, detach
 from ergodax.driver import cpu_fusion
 from ergodax.driver.compile import measured, one_of, traced
-from ergodax.graph import calls_python
+from ergodax.graph import calls_python, equations
 
 WIDE_PRODUCT = measured("ERGODAX_WIDE_PRODUCT", 64)
 BLOCK = 32  # turns of a loop whose number is in the program
@@ -113,14 +113,12 @@ def way_of_steps(kernel: Any, keys: Keys, states: PyTree) -> Way:
 
 def _has_wide_product(jaxpr: Jaxpr) -> bool:
     """Whether both operands of a product are batched, and one is a large matrix for each chain."""
-    for equation in jaxpr.eqns:
+    for equation in equations(jaxpr):
         if equation.primitive.name == "dot_general":
             batch = len(equation.params["dimension_numbers"][1][0])
             shapes = [getattr(v.aval, "shape", ())[batch:] for v in equation.invars]
             if batch and _is_wide(shapes):
                 return True
-        if any(_has_wide_product(inner) for inner in jaxprs_in_params(equation.params)):
-            return True
     return False
 
 

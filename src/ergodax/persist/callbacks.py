@@ -13,12 +13,13 @@ import hashlib
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr, jaxprs_in_params
+from jax.extend.core import Jaxpr
+
+from ergodax.graph import equations
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 DEEPEST = 40  # functions and containers inside each other
@@ -46,7 +47,11 @@ def digests(jaxpr: Jaxpr) -> dict[str, str]:
         ["the Python function 'double' behind pure_callback"]
     """
     parts: dict[str, str] = {}
-    for primitive, function in _called(jaxpr):
+    for equation in equations(jaxpr):
+        primitive = equation.primitive.name
+        if "callback" not in primitive or "debug" in primitive:  # which has no results
+            continue
+        function = equation.params.get("callback")
         inside = getattr(function, "callback_func", function)
         name = getattr(inside, "__name__", type(inside).__name__)
         label, found = (
@@ -56,15 +61,6 @@ def digests(jaxpr: Jaxpr) -> dict[str, str]:
         while parts.setdefault(label, found) != found:
             label += ", another one"
     return parts
-
-
-def _called(jaxpr: Jaxpr) -> Iterator[tuple[str, Any]]:
-    for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        if "callback" in name and "debug" not in name:  # which has no results
-            yield name, equation.params.get("callback")
-        for inner in jaxprs_in_params(equation.params):
-            yield from _called(inner)
 
 
 class _Digest:
