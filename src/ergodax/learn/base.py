@@ -16,9 +16,6 @@ from sklearn.utils.validation import (
     check_is_fitted,
     column_or_1d,
 )
-from sklearn.utils.validation import (
-    validate_data as _untyped,
-)
 
 import ergodax as ex
 from ergodax import tune
@@ -26,19 +23,16 @@ from ergodax.checks import flag, instance, real_array, real_number, shown, whole
 from ergodax.driver import Samples
 from ergodax.learn.design import (
     FormulaDesign,
-    FrameDesign,
     Matrix,
     as_numbers,
-    check_finite,
-    check_table,
-    is_text,
+    columns_of,
+    validate_data,
 )
 from ergodax.learn.families import Family
 from ergodax.learn.regression import Draws, Model, Rows, regression
 from ergodax.tune import Inference
 from ergodax.tune.decisions import is_accurate
 
-validate_data: Any = _untyped  # whose types are wrong where they are inferred
 MARGIN = 0.9  # of the accuracy is asked of w: the intercept at 0 is a sum of several of them
 MOST_DRAWS = 1_000  # that a prediction averages over, evenly spaced
 NUMBERS = 2**22  # linear predictors held at a time
@@ -143,27 +137,18 @@ class Regression(BaseEstimator):
 
     def _read(self, X: Any, y: Any) -> tuple[Matrix, list[str], np.ndarray]:
         """The rows to fit, the columns' names, and the target."""
-        if self.formula is None:
-            check_table(X)
         if self.formula is not None:
             instance("formula", self.formula, str, "text such as 'y ~ x'")
             design = self._design = FormulaDesign(self.formula, X)
             validate_data(self, X[design.variables], skip_check_array=True)
             matrix, names = design.matrix(X), design.names
             target = design.target(X) if y is None else y
-        elif isinstance(X, pd.DataFrame) and any(is_text(X[name]) for name in X.columns):
-            validate_data(self, X, skip_check_array=True)
-            design = self._design = FrameDesign(X)
-            matrix, names, target = design.matrix(X), design.names, y
         else:
-            if y is None:
-                validate_data(self, X, y)  # says so in scikit-learn's words
-            found = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
-            names = list(
-                getattr(self, "feature_names_in_", [f"x{k}" for k in range(found.shape[1])])
-            )
-            check_finite("X", found, names)
-            matrix, target = Matrix(found), y
+            matrix, self._design = columns_of(self, X, reset=True)
+            numbered = [f"x{k}" for k in range(matrix.x.shape[1])]
+            names = list(getattr(self, "feature_names_in_", numbered))
+            names = names if self._design is None else self._design.names
+            target = y
         if target is None:
             validate_data(self, X, None, skip_check_array=True)
         target = column_or_1d(target, warn=True)
@@ -298,15 +283,9 @@ class Regression(BaseEstimator):
         """New rows, their constant columns left out, with the offset of formula and call."""
         check_is_fitted(self)
         if self.formula is None:
-            check_table(X, self._design, getattr(self, "feature_names_in_", ()))
-        if self._design is not None:
-            if self.formula is None:  # a formula takes the columns it needs by their names
-                validate_data(self, X, skip_check_array=True, reset=False)
+            matrix, _ = columns_of(self, X, self._design, reset=False)
+        else:  # which takes the columns it needs by their names
             matrix = self._design.matrix(X)
-        else:
-            found = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=False)
-            check_finite("X", found, list(getattr(self, "feature_names_in_", [])) or None)
-            matrix = Matrix(found)
         shift = self._offset(matrix, offset)
         if shift is None and self._rows_.offset is not None:
             raise ValueError("the model was fitted with an offset: predictions need offset=.")

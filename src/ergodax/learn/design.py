@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data as _untyped
 
 from ergodax.checks import shown
 
+validate_data: Any = _untyped  # whose types are wrong where they are inferred
 GROUP = re.compile(r"\(\s*1\s*\|\s*(`[^`]+`|[A-Za-z_][\w.]*)\s*\)")
 OFFSET = re.compile(r"\boffset\s*\(")
 QUOTED = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
@@ -351,6 +354,26 @@ class FrameDesign:
         return Matrix(x)
 
 
+def columns_of(
+    estimator: Any, X: Any, design: FrameDesign | None = None, *, reset: bool
+) -> tuple[Matrix, FrameDesign | None]:
+    """Rows as numbers, text as indicators by the design, which is that of these rows on `reset`.
+
+    Raises:
+        TypeError: what `check_table` refuses.
+        ValueError: what it, the design or scikit-learn refuses; numbers that are not finite.
+    """
+    check_table(X, design, () if reset else getattr(estimator, "feature_names_in_", ()))
+    if reset and isinstance(X, pd.DataFrame) and any(is_text(X[name]) for name in X.columns):
+        design = FrameDesign(X)
+    if design is not None:
+        validate_data(estimator, X, skip_check_array=True, reset=reset)
+        return design.matrix(X), design
+    x = validate_data(estimator, X, dtype=np.float64, reset=reset, ensure_all_finite=False)
+    check_finite("X", x, list(getattr(estimator, "feature_names_in_", [])) or None)
+    return Matrix(x), None
+
+
 def is_text(column: Any) -> bool:
     """Whether a column becomes indicators."""
     kinds = pd.api.types
@@ -402,6 +425,22 @@ def check_labels(y: np.ndarray) -> None:
             f"y has text and other labels, {shown(y[0])} in row 0 and {shown(y[row])} in row {row}."
             " Try y.astype(str)."
         )
+
+
+def classes_of(y: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """The classes of labels in their order, or of those `among` them.
+
+    Raises:
+        ValueError: what `check_labels` and scikit-learn refuse, or there is one class.
+    """
+    check_labels(y)
+    check_classification_targets(y)
+    found = np.unique(y if among is None else among)
+    if len(found) < 2:
+        raise ValueError(
+            f"y has one class only, {shown(found.tolist()[0])}: at least 2 are needed."
+        )
+    return found
 
 
 def _check_none_missing(y: np.ndarray) -> None:

@@ -6,13 +6,12 @@ import numpy as np
 from scipy import special
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ergodax.checks import real_number, shown
+from ergodax.checks import real_number
 from ergodax.learn import families
 from ergodax.learn.base import Regression
-from ergodax.learn.design import check_labels
+from ergodax.learn.design import classes_of
 from ergodax.learn.families import Family
 
 HALVINGS = 40  # of an interval that holds a quantile
@@ -238,18 +237,13 @@ class LogisticClassifier(ClassifierMixin, Regression):
         return families.MULTINOMIAL if len(self.classes_) > 2 else families.LOGISTIC
 
     def _coded(self, y: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
-        check_labels(y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y[kept], return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only, {shown(self.classes_.tolist()[0])}: at least 2 are needed."
-            )
+        self.classes_ = classes_of(y, y[kept])
         if self.formula is not None and self._design.formula.group and len(self.classes_) > 2:
             raise ValueError(
                 f"groups are supported for two classes, and y has {len(self.classes_)}. Write the "
                 "model with ex.groups.GroupedPosterior."
             )
+        codes = np.searchsorted(self.classes_, y[kept])
         return codes.astype(np.float64), tuple(self.classes_.tolist())
 
     def _attributes(self, draws: dict[str, np.ndarray]) -> None:

@@ -8,25 +8,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, PyTree
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ergodax import network, tree
 from ergodax.checks import choice, flag, instance, real_number, shown, whole_number
 from ergodax.learn import members
-from ergodax.learn.base import MOST_DRAWS, NUMBERS, validate_data
+from ergodax.learn.base import MOST_DRAWS, NUMBERS
 from ergodax.learn.design import (
-    FrameDesign,
     as_numbers,
-    check_finite,
     check_labels,
-    check_table,
-    is_text,
+    classes_of,
+    columns_of,
+    validate_data,
 )
 from ergodax.learn.estimators import central_interval
 from ergodax.learn.members import PRIOR, Measured, Members, measured_prior
@@ -150,19 +147,8 @@ class _Network(BaseEstimator):
             whole_number("hidden_layer_sizes", width)
 
     def _columns(self, X: Any, reset: bool) -> np.ndarray:
-        """Rows as numbers, text as indicators."""
-        fitted = () if reset else getattr(self, "feature_names_in_", ())
-        check_table(X, None if reset else self._design, fitted)
-        if isinstance(X, pd.DataFrame):
-            if self._design is not None or any(is_text(X[name]) for name in X.columns):
-                validate_data(self, X, skip_check_array=True, reset=reset)
-                if reset:
-                    self._design = FrameDesign(X)
-                if self._design is not None:
-                    return self._design.matrix(X).x
-        x = validate_data(self, X, dtype=np.float64, reset=reset, ensure_all_finite=False)
-        check_finite("X", x, list(getattr(self, "feature_names_in_", [])) or None)
-        return x
+        matrix, self._design = columns_of(self, X, self._design, reset=reset)
+        return matrix.x
 
     def _read(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         if y is None:
@@ -477,14 +463,7 @@ class MLPClassifier(ClassifierMixin, _Network):
         return network.likelihoods.Categorical()
 
     def _coded(self, y: np.ndarray) -> np.ndarray:
-        check_labels(y)
-        check_classification_targets(y)
-        given = getattr(self, "_given", None)
-        self.classes_ = np.unique(y) if given is None else given
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only, {shown(self.classes_.tolist()[0])}: at least 2 are needed."
-            )
+        self.classes_ = classes_of(y, getattr(self, "_given", None))
         return self._coded_again(y)
 
     def _coded_again(self, y: np.ndarray) -> np.ndarray:
