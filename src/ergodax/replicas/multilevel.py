@@ -49,11 +49,22 @@ class _Chain(NamedTuple):
     evaluations: Float[Array, ""]
 
 
-class _Moments(eqx.Module):
+class Moments(eqx.Module):
     """A function with the first two moments."""
 
     def __call__(self, position: PyTree) -> dict[str, PyTree]:
+        """The position and its square."""
         return {"mean": position, "second_moment": jax.tree.map(jnp.square, position)}
+
+
+def seen(function: Callable[[PyTree], PyTree], position: PyTree) -> PyTree:
+    """The function at a frozen position, as arrays."""
+    return jax.tree.map(jnp.asarray, function(tree.thaw(position)))
+
+
+def added(total: PyTree, value: PyTree, counts: Array) -> PyTree:
+    """The total with the value where it counts."""
+    return jax.tree.map(lambda t, x: t + jnp.where(counts, x, 0).astype(t.dtype), total, value)
 
 
 class Unbiased(eqx.Module):
@@ -130,10 +141,10 @@ class Unbiased(eqx.Module):
         def one(i: Array, carry: tuple[_Chain, PyTree]) -> tuple[_Chain, PyTree]:
             chain, total = carry
             chain = self._step(jax.random.fold_in(key_run, i), chain, self.step_size)
-            return chain, self._added(total, self._seen(chain), i >= self.burn_in)
+            return chain, added(total, seen(self.function, chain.position), i >= self.burn_in)
 
         chain = self._begin(key_begin)
-        carry = chain, tree.zeros_like(self._seen(chain))
+        carry = chain, tree.zeros_like(seen(self.function, chain.position))
         chain, total = lax.fori_loop(0, self.burn_in + self.num_draws, one, carry)
         return tree.scale(1.0 / self.num_draws, total), chain.evaluations
 
@@ -166,12 +177,12 @@ class Unbiased(eqx.Module):
         def one(i: Array, carry: tuple[Any, PyTree]) -> tuple[Any, PyTree]:
             both, total = carry
             both = lax.fori_loop(i * steps, (i + 1) * steps, pair, both)
-            gap = tree.subtract(self._seen(both[0]), self._seen(both[1]))
-            return both, self._added(total, gap, i >= level * self.burn_in)
+            gap = tree.subtract(*(seen(self.function, chain.position) for chain in both))
+            return both, added(total, gap, i >= level * self.burn_in)
 
         fine = lax.fori_loop(0, 2 * steps * self.burn_in, alone, self._begin(key_fine))
         both = fine, self._begin(key_coarse)
-        carry = both, tree.zeros_like(self._seen(fine))
+        carry = both, tree.zeros_like(seen(self.function, fine.position))
         last = level * self.burn_in + self.num_draws
         (fine, coarse), total = lax.fori_loop(0, last, one, carry)
         cost = fine.evaluations + coarse.evaluations
@@ -208,12 +219,6 @@ class Unbiased(eqx.Module):
         momentum = draw_momentum(key_momentum, self.position, self.mass, self.temperature)
         state = self.gradient.init(key_gradient, self.position)
         return _Chain(self.position, momentum, state, jnp.zeros((), jnp.float32))
-
-    def _seen(self, chain: _Chain) -> PyTree:
-        return jax.tree.map(jnp.asarray, self.function(tree.thaw(chain.position)))
-
-    def _added(self, total: PyTree, value: PyTree, counts: Array) -> PyTree:
-        return jax.tree.map(lambda t, v: t + jnp.where(counts, v, 0).astype(t.dtype), total, value)
 
     def _fly(self, key: PRNGKeyArray, chain: _Chain, t: Array) -> _Chain:
         moved = flows.free_flight(
@@ -434,7 +439,7 @@ def unbiased(
         jnp.asarray(friction, kind),
         jnp.asarray(temperature, kind),
         as_definite(mass, "mass"),
-        _Moments() if function is None else callable_function("function", function),
+        Moments() if function is None else callable_function("function", function),
         whole_number("burn_in", burn_in, at_least=0),
         whole_number("num_draws", num_draws),
         float(decay),

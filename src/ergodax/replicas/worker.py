@@ -23,7 +23,7 @@ from ergodax.checks import callable_function, real_number, whole_number
 from ergodax.errors import CheckpointError
 from ergodax.kernel import check_kernel, check_key, freeze, initial_state
 from ergodax.persist import fingerprint
-from ergodax.replicas.multilevel import Outcome
+from ergodax.replicas.multilevel import Moments, Outcome, added, seen
 from ergodax.replicas.places import Folder, FolderLog, Place, StoreLog, place_of, writing
 from ergodax.replicas.records import ENDED, Content, Manifest
 from ergodax.stats.draws import check_unweighted
@@ -50,25 +50,16 @@ class Chain(eqx.Module):
         """The averages along one chain."""
         key_begin, key_run = jax.random.split(key)
         state = initial_state(self.kernel, self.position, key_begin)
-
-        def seen(state: Any) -> PyTree:
-            position = tree.thaw(state.position)
-            if self.function is None:
-                square = jax.tree.map(jnp.square, position)
-                return {"mean": position, "second_moment": square}
-            return jax.tree.map(jnp.asarray, self.function(position))
+        function = Moments() if self.function is None else self.function
 
         def one(i: Any, carry: tuple[Any, PyTree, Any]) -> tuple[Any, PyTree, Any]:
             state, total, cost = carry
             state, info = self.kernel.step(jax.random.fold_in(key_run, i), state)
             check_unweighted(info, "replicas.chain")
-            counts = i >= self.burn_in
-            total = jax.tree.map(
-                lambda t, x: t + jnp.where(counts, x, 0).astype(t.dtype), total, seen(state)
-            )
+            total = added(total, seen(function, state.position), i >= self.burn_in)
             return state, total, cost + info.evaluations.astype(jnp.float32)
 
-        carry = state, tree.zeros_like(seen(state)), jnp.zeros((), jnp.float32)
+        carry = state, tree.zeros_like(seen(function, state.position)), jnp.zeros((), jnp.float32)
         _, total, cost = lax.fori_loop(0, self.burn_in + self.num_steps, one, carry)
         return Outcome(tree.scale(1.0 / self.num_steps, total), jnp.int32(0), cost)
 
