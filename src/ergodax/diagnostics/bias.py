@@ -16,7 +16,7 @@ from ergodax import tree
 from ergodax.checks import callable_function, flag, real_number, whole_number
 from ergodax.driver import Samples, sample
 from ergodax.kernel import Info, Kernel, check_kernel
-from ergodax.stats.draws import check_unweighted, flat_components
+from ergodax.stats.draws import check_unweighted, columns
 from ergodax.stats.estimators import standard_error
 from ergodax.stats.summary import summarise
 
@@ -323,10 +323,7 @@ def _table(samples: Samples, share: float) -> Any:
     import pandas as pd
 
     summary = summarise(_draws(samples, "fine"))
-    coarse, fine = (
-        np.concatenate([flat_components(x) for x in _draws(samples, run).values()], axis=-1)
-        for run in ("coarse", "fine")
-    )
+    coarse, fine = (columns(samples.position[run]).values for run in ("coarse", "fine"))
     tables = {
         "mean": pd.DataFrame(_rows(coarse, fine, share), index=summary.index),
         "sd": pd.DataFrame(_rows(*_squares(coarse, fine), share), index=summary.index),

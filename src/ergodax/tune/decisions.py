@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.samples import Samples
-from ergodax.stats.draws import component_names, flat_components
+from ergodax.stats.draws import columns, component_names
 from ergodax.stats.estimators import standard_error, widening
 from ergodax.tune.heavy_tails import unseen_spread
 from ergodax.tune.whitening import Coordinates
@@ -214,7 +214,7 @@ def error_table(
     if samples.num_draws < FEWEST:
         return _no_table(samples)
     summary = samples.summary()
-    draws = np.concatenate([flat_components(x) for x in samples.named().values()], axis=-1)
+    draws = columns(samples.position).values
     scale = summary["sd"]
     of_mean, of_sd = summary["mcse"].to_numpy(), standard_error(draws, "sd")
     table = pd.DataFrame(

@@ -2,12 +2,11 @@
 
 import itertools
 
-import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
 from ergodax import tree
-from ergodax.stats.draws import flat_components
+from ergodax.stats.draws import columns
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.descent import potential_at
@@ -41,8 +40,7 @@ def jump_between_draws(target: AbstractTarget, like: PyTree, draws: PyTree) -> s
         draws: positions with leading axes chains and draws.
     """
     like = tree.freeze(like)
-    leaves = map(np.asarray, jax.tree.leaves(tree.freeze(draws)))
-    rows = np.concatenate([flat_components(x) for x in leaves], axis=-1)
+    rows = columns(tree.freeze(draws)).values
     last, names = rows[:, -1], names_of(like)
     apart = np.nan_to_num(np.asarray(r_hat(rows)), nan=0.0).argmax()
     order = np.argsort(last[:, apart])

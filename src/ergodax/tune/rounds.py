@@ -15,7 +15,7 @@ from ergodax import tree
 from ergodax.diagnostics.bias import BiasReport
 from ergodax.driver.sample import sample
 from ergodax.driver.samples import Samples
-from ergodax.stats.draws import component_names, flat_components
+from ergodax.stats.draws import columns, component_names
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.bounds import piled_up
 from ergodax.tune.budget import Deadline
@@ -412,8 +412,7 @@ class _Rounds:
     def _worst(self) -> tuple[str, np.ndarray]:
         """The component with the largest error, and its draws."""
         worst = int(np.argmax(np.nan_to_num(self.table["error"].to_numpy())))
-        parts = [flat_components(x) for x in self.samples.named().values()]
-        return str(self.table.index[worst]), np.concatenate(parts, axis=-1)[..., worst]
+        return str(self.table.index[worst]), columns(self.samples.position).values[..., worst]
 
     def _divergent(self) -> float:
         if not isinstance(self.tuned.kernel, Nuts):

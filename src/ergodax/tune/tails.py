@@ -3,12 +3,11 @@
 import functools
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ergodax import tree
-from ergodax.stats.draws import flat_components
+from ergodax.stats.draws import columns
 from ergodax.stats.estimators import r_hat
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.descent import potential_at, seconds_of_gradient
@@ -60,8 +59,7 @@ def endless_tail(
         suspects: components that are looked at; by default those in which the chains differ most,
             or if they stand still, that have gone farthest.
     """
-    leaves = map(np.asarray, jax.tree.leaves(draws))
-    rows = np.concatenate([flat_components(x) for x in leaves], axis=-1)
+    rows = columns(draws).values
     d = rows.shape[-1]
     if d < 2 or rows.shape[1] < FEWEST or not np.isfinite(rows).all():
         return ""
