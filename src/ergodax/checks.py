@@ -165,10 +165,11 @@ def leaves(name: str, value: Any) -> list[Any]:
         ) from error
 
 
-def callable_function(name: str, value: Any) -> Any:
+def callable_function(name: str, value: Any, *, hint: str = "") -> Any:
     """A function, or something else that can be called. Raises: TypeError: it can't."""
     if not callable(value):
-        raise TypeError(f"{name} must be a function, not {shown(value)}.")
+        hint = f" {hint}" if hint else ""
+        raise TypeError(f"{name} must be a function, not {shown(value)}.{hint}")
     return value
 
 

@@ -405,7 +405,7 @@ BAD = [
     ({"functions": [abs]}, TypeError, "functions must map names"),
     ({"num_draws": 10}, ValueError, "num_draws must be at least"),
     ({"num_draws": 1e4}, TypeError, "num_draws must be an integer"),
-    ({"budget": 0.0}, ValueError, "budget must be a probability"),
+    ({"budget": 0.0}, ValueError, "budget must be positive and below 1"),
     ({"tolerance": 0.0}, ValueError, "tolerance must be positive"),
     ({"temperature": -1.0}, ValueError, "temperature must be positive"),
 ]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ergodax.checks import Numbers, numbers, plain, whole_number
+from ergodax.checks import Numbers, callable_function, numbers, plain, whole_number
 from ergodax.recipe.operators import as_operator
 
 BATCH = 1 << 15  # points evaluated at once: bounds the memory of derivatives on large grids
@@ -115,7 +115,7 @@ def as_drift(drift: Callable[..., Any], dimension: int) -> Callable[..., Any]:
         TypeError: not a function.
         ValueError: another shape.
     """
-    _check_callable("drift", drift)
+    callable_function("drift", drift)
     shape = jax.eval_shape(
         lambda z: jnp.asarray(numbers("what drift returns", drift(z))), jnp.zeros(dimension)
     ).shape
@@ -134,7 +134,7 @@ def as_energy(potential: Callable[..., Any], dimension: int) -> Callable[..., An
         TypeError: not a function.
         ValueError: it returns something else.
     """
-    _check_callable("potential", potential)
+    callable_function("potential", potential)
     shape = jax.eval_shape(lambda z: jnp.asarray(potential(z)), jnp.zeros(dimension)).shape
     if shape != ():
         raise ValueError(
@@ -153,7 +153,7 @@ def as_matrix_field(
         TypeError: not a function.
         ValueError: it returns a vector or matrix of another size.
     """
-    _check_callable(name, diffusion)
+    callable_function(name, diffusion)
 
     def matrix(z: Float[Array, " d"]) -> Float[Array, "d d"]:
         operator = as_operator(diffusion(z), name)
@@ -185,11 +185,6 @@ def check_semidefinite(matrices: Float[np.ndarray, "*cells d d"], name: str = "d
         raise ValueError(
             f"{name} must be positive semidefinite, but its least eigenvalue is {least:.3g}."
         )
-
-
-def _check_callable(name: str, function: Any) -> None:
-    if not callable(function):
-        raise TypeError(f"{name} must be a function of the position, not {function!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,8 +290,7 @@ class Cells(abc.ABC):
 
 
 def _number(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    if not callable(function):
-        raise TypeError(f"{name} must be a function of the position, not {function!r}.")
+    callable_function(name, function)
 
     def value(z: Float[Array, " d"]) -> Float[Array, ""]:
         out = jnp.asarray(function(z), z.dtype)

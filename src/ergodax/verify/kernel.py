@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import numbers, real_number, whole_number
+from ergodax.checks import callable_function, numbers, real_number, whole_number
 from ergodax.kernel import check_kernel, check_key
 from ergodax.target.analytic import AnalyticTarget
 from ergodax.verify.kernel_report import LOOKS, Bias, KernelReport
@@ -343,18 +343,13 @@ def kernel(
 
 
 def _check(make_kernel: Any, target: Any, num_draws: Any, budget: float, tolerance: float) -> None:
-    if not callable(make_kernel):
-        raise TypeError(
-            f"make_kernel must be a function of the step size, not {make_kernel!r}. "
-            "Try lambda h: ex.sgld(gradient, h)."
-        )
+    callable_function("make_kernel", make_kernel, hint="Try lambda h: ex.sgld(gradient, h).")
     if not isinstance(target, AnalyticTarget):
         raise TypeError(
             f"target must be one of ergodax.targets, not {target!r}: its exact draws are needed."
         )
     whole_number("num_draws", num_draws, at_least=100, hint="Try 2**18.")
-    if not 0.0 < real_number("budget", budget) < 1.0:
-        raise ValueError(f"budget must be a probability between 0 and 1, not {budget}. Try 1e-6.")
+    real_number("budget", budget, above=0.0, below=1.0, hint="Try 1e-6.")
     real_number("tolerance", tolerance, above=0.0, hint="Try 0.1.")
 
 

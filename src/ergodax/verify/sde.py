@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.checks import real_number, whole_number
+from ergodax.checks import callable_function, real_number, whole_number
 from ergodax.kernel import check_key
 from ergodax.recipe.operators import as_operator
 from ergodax.verify.equation import (
@@ -84,11 +84,7 @@ def sde(
     """
     functions = {"drift": drift, "diffusion": diffusion, "potential": potential}
     for name, function in (functions | ({} if curl is None else {"curl": curl})).items():
-        if not callable(function):
-            raise TypeError(
-                f"{name} must be a function of the state z, not of type "
-                f"{type(function).__name__}. Try lambda z: ... for a constant."
-            )
+        callable_function(name, function, hint="Try lambda z: ... for a constant.")
     temperature = real_number("temperature", temperature, above=0.0)
     tolerance = real_number("tolerance", tolerance, above=0.0)
     if [points is None, dimension is None, state is None].count(False) != 1:
