@@ -48,6 +48,29 @@ def test_the_multinomial_density_is_the_softmax():
     np.testing.assert_allclose(one, expected[0, 0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("count", [0.0, 30.0, 1e5, 1e7])
+@pytest.mark.parametrize("name", ["POISSON", "NEGATIVE_BINOMIAL"])
+def test_counts_of_any_size_keep_their_figures_in_single_precision(name, count):
+    family = getattr(families, name)
+    shapes = [[]] if name == "POISSON" else [[-9.0], [-3.0], [0.0], [1.5]]
+    near = np.log(max(count, 0.5))
+    etas = (near + np.array([-2.0, -0.1, 0.2, 1.0]) / max(count**0.25, 1.0)).astype(np.float32)
+    found, expected, slopes = [], [], []
+    for shape in shapes:
+        told = family.units(np.asarray([shape]), 1.0)
+        expected.append(family.log_density(count, etas.astype(np.float64), told).ravel())
+        of_eta = lambda eta, s=jnp.array(shape, jnp.float32): family.log_likelihood(  # noqa: E731
+            jnp.float32(count), eta, s
+        )
+        value, slope = jax.vmap(jax.value_and_grad(of_eta))(jnp.asarray(etas))
+        found.append(np.asarray(value, np.float64))
+        slopes.append(np.asarray(slope))
+    found, expected = (np.concatenate(x) - x[0][0] for x in (found, expected))
+    # What the rounding of eta does to the density is not the formula's.
+    inherent = np.abs(np.concatenate(slopes)) * np.spacing(np.tile(np.abs(etas), len(shapes)))
+    assert (np.abs(found - expected) < 1e-4 * np.maximum(1.0, np.abs(expected)) + inherent).all()
+
+
 def test_hardly_any_dispersion_is_poisson_in_single_precision():
     """r = 1 / a is 1e8, where the difference of two log Gammas has no figures left."""
     shape = jnp.array([-9.2], jnp.float32)

@@ -13,7 +13,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.doubts import doubt_of_density
 from ergodax.tune.infer import _with_cause
-from ergodax.tune.start import check_start, find_start
+from ergodax.tune.start import NOISE, check_start, find_start
 
 KEY = jax.random.key(0)
 
@@ -42,6 +42,14 @@ def test_a_level_of_a_few_rows_has_a_scale_though_most_samples_of_rows_have_none
         assert start.typical and float(start.place[1]) != 0.0
         # 1 / sqrt(12 p (1 - p)) = 0.6; one row of it among those that stand for all makes it 0.4.
         assert 0.2 < start.coordinates.scales[1] < 2.0
+
+
+@pytest.mark.parametrize(("constant", "told"), [(0.0, False), (1e5, False), (3e6, True)])
+def test_a_potential_so_large_that_single_precision_rounds_it_is_noisy(constant, told):
+    """Near places are rounded alike, so their differences do not tell it."""
+    target = ex.Target(lambda x: 0.5 * jnp.sum(x**2) + constant)
+    start = find_start(target, jnp.full(2, 0.1), DecisionLog(), KEY, Deadline.never())
+    assert (start.noise > NOISE) == told
 
 
 def branch(x):

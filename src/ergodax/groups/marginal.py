@@ -24,7 +24,9 @@ from ergodax.target.posterior import Posterior
 
 CELLS = 5_000_000  # rows x nodes of the groups that are looked at, about
 FEWEST, MOST = 8, 512  # groups that are looked at
-FAR = 1.0, 2.0, 5.0  # sds from the mode, at which the curvature is compared with that there
+FAR = 1.0, 2.0, 5.0  # sds from the mode, at which the density is compared with a parabola
+KINK = 0.05  # of the slope of a normal law, or of its logarithm: more than its rounding
+VALUE = 8.0  # units of roundoff, that a sum over rows may be off by
 ROUNDED = 1e3  # times the unit roundoff: relative, what rounding leaves of scores that cancel
 UNMEASURED = Account(0, 0.0, 0)
 
@@ -55,37 +57,51 @@ def looked_at(layout: Layout, nodes: int) -> Int[Array, " m"]:
 
 
 @eqx.filter_jit
-def bend_changes(
+def departures(
     density: Conditional, shared: PyTree, block: Block, centres: Float[Array, "m d"]
-) -> Float[Array, ""]:
-    """The largest relative change of the curvature within a few sds of the modes."""
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """How far the density is from a parabola within a few sds of the modes, at most.
+
+    Returns:
+        The relative change of the curvature; and what the parabola at the mode leaves of the slopes
+        and of the values, in those of a normal law: a kink or a step has no curvature.
+    """
     shared, d = constant(shared), centres.shape[1]
     signs = np.stack([np.ones(d), -np.ones(d), (-1.0) ** np.arange(d)])
 
-    def of(rows: PyTree, mask: Array, centre: Array) -> Array:
+    def of(rows: PyTree, mask: Array, centre: Array) -> tuple[Array, Array]:
         normal = density.mode(shared, rows, mask, centre)
-        places = np.concatenate([np.zeros((1, d)), *(far * signs for far in FAR)])
-
-        def bend(z: Array) -> Array:
-            return second_order(lambda b: density(shared, b, rows, mask), normal.at(z))[2]
-
-        bends = jax.vmap(bend)(jnp.asarray(places, centre.dtype))
+        z = jnp.asarray(np.concatenate([np.zeros((1, d)), *(far * signs for far in FAR)]), dtype)
+        places = jax.vmap(normal.at)(z)
+        values, slopes, bends = jax.vmap(
+            lambda b: second_order(lambda b: density(shared, b, rows, mask), b)
+        )(places)
         change = jnp.max(jnp.abs(bends - bends[:1])) / jnp.max(jnp.abs(bends[0]))
-        return jnp.where(jnp.isfinite(change), change, jnp.inf)
+        offsets = places - places[:1]
+        fall = offsets @ bends[0]  # of the slope, by the parabola
+        slope = jnp.linalg.norm((slopes - slopes[:1] + fall) @ normal.root, axis=1)
+        depth = 0.5 * jnp.sum(fall * offsets, axis=1)
+        value = jnp.abs(values - values[0] - offsets @ slopes[0] + depth)
+        value -= VALUE * jnp.finfo(dtype).eps * jnp.abs(values[0])
+        left = jnp.maximum(slope / (1.0 + jnp.sqrt(depth)), value / (1.0 + depth))
+        return tuple(jnp.where(jnp.isfinite(x), x, jnp.inf) for x in (change, jnp.max(left)))
 
-    return jnp.max(block.over(of, centres))
+    dtype = centres.dtype
+    change, left = block.over(of, centres)
+    return jnp.max(change), jnp.max(left)
 
 
 def bend_change(density: Conditional, layout: Layout, shared: Sequence[PyTree]) -> float:
-    """The largest of some groups, at several places."""
+    """The largest change of the curvature, of some groups at several places; of a kink infinite."""
     block = layout.block(looked_at(layout, len(FAR) * 3))
     starts = jnp.zeros((len(block.groups), density.dimension), dtype_of(shared[0]))
-    changes = [bend_changes(density, each, block, starts) for each in shared]
-    return float(jnp.max(jnp.stack(changes)))
+    found = [departures(density, each, block, starts) for each in shared]
+    change, left = np.max(np.asarray(found, np.float64), axis=0)
+    return float(change) if left < KINK else np.inf
 
 
 def is_quadratic(density: Conditional, layout: Layout, shared: Sequence[PyTree]) -> bool:
-    """Whether the joint density is quadratic in the latent, as far as curvatures tell."""
+    """Whether the joint density is quadratic in the latent, as far as some places tell."""
     return bend_change(density, layout, shared) < ALIKE
 
 

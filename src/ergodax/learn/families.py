@@ -61,24 +61,37 @@ def _categorical(y: Array, eta: Float[Array, " classes"], shapes: Float[Array, "
     return jnp.sum(jnp.where(hit, eta, 0.0)) - jax.nn.logsumexp(eta)
 
 
+def _log_excess(y: Array, eta: Array) -> tuple[Array, Array]:
+    """d = eta - log y, in which large counts cancel, and the y of it, which is 1 for y = 0."""
+    known = jnp.where(y > 0.0, y, 1.0)
+    return eta - jnp.log(known), known
+
+
 def _poisson(y: Array, eta: Array, shapes: Float[Array, " 0"]) -> Array:
-    return y * eta - jnp.exp(eta)
+    d, known = _log_excess(y, eta)
+    return y * d - known * jnp.expm1(d) - (known - y)
 
 
 def _negative_binomial(y: Array, eta: Array, shapes: Float[Array, " 1"]) -> Array:
-    """With variance mu + a mu^2, r = 1 / a, in a form that keeps its figures as a goes to 0.
+    """With variance mu + a mu^2, r = 1 / a; large terms cancel by hand, of any y and any r.
 
-    log Gamma(y + r) - log Gamma(r) - y log r is computed at R = r + 8 by Stirling's series, in
-    which the large terms cancel by hand, and brought back by the recursion of Gamma.
+    The likelihood over that of mu = y is, with d = log(mu / y), both
+    y d - (y + r) log(1 + y (e^d - 1) / (y + r)) and - r d - (y + r) log(1 + r (e^-d - 1) / (y + r)).
+    That of mu = y has log Gamma(y + r) - log Gamma(r), which is computed at R = r + 8 by Stirling's
+    series and brought back by the recursion of Gamma.
     """
     r = jnp.exp(-2.0 * shapes[0])
     big = r + SHIFT
     k = jnp.arange(SHIFT, dtype=r.dtype)
     recursion = jnp.sum(jnp.log1p(y / (r + k)))
-    ratio = jnp.log1p(y / big)
-    series = (y + big - 0.5) * ratio - y + (1.0 / (y + big) - 1.0 / big) / 12.0
-    gamma = series + y * jnp.log1p(SHIFT / r) - recursion
-    return gamma + y * eta - (y + r) * jnp.log1p(jnp.exp(eta) / r)
+    series = (SHIFT - 0.5) * jnp.log1p(y / big) + (1.0 / (y + big) - 1.0 / big) / 12.0
+    shifted = (y + r) * jnp.log1p(SHIFT / (y + r)) - r * jnp.log1p(SHIFT / r)
+    d, known = _log_excess(y, eta)
+    low, high = jnp.where(y < r, d, 0.0), jnp.where(y < r, 0.0, d)  # one of them is 0, and says so
+    excess = known * jnp.expm1(low) + (known - y)
+    below = y * low - (y + r) * jnp.log1p(excess / (y + r))
+    above = -r * high - (y + r) * jnp.log1p(r * jnp.expm1(-high) / (y + r))
+    return below + above + series + shifted - recursion
 
 
 def _normal_prior(shapes: Float[Array, " k"], scale: Array) -> Array:

@@ -211,8 +211,9 @@ def regression(
     z = (rows.x - units.centre) / units.scale
     z = np.column_stack([z, np.ones(len(z))]) if intercept else z
     parts = [z, y]
-    if rows.offset is not None:
-        parts.append(rows.offset / units.target_scale)
+    has_offset = rows.offset is not None and family.link is not None
+    if has_offset:
+        parts.append(rows.offset)
     grouped = rows.groups is not None
     whole = rows.weight is None and (len(z) > MOST or grouped)
     if not whole:
@@ -223,7 +224,7 @@ def regression(
     prior = _prior(prior_scale, family, size, grouped)
     base = np.asarray(0.0 if family.link is None else units.target_centre, np.float32)
     contrasts = None if units.contrasts is None else jnp.asarray(units.contrasts, jnp.float32)
-    inner = Likelihood(jnp.asarray(base), contrasts, family, rows.offset is not None)
+    inner = Likelihood(jnp.asarray(base), contrasts, family, has_offset)
     if grouped:
         count = len(rows.group[1])
         posterior: Any = ex.groups.GroupedPosterior(
@@ -260,7 +261,11 @@ def rows_of_program(rows: int) -> int:
 
 
 def standardised(rows: Rows, family: Family, intercept: bool) -> tuple[Units, np.ndarray]:
-    """How columns and target are standardised, by their weighted means and sds; the target."""
+    """How columns and target are standardised, by their weighted means and sds; the target.
+
+    Where the mean is the linear predictor, the target is less its offset: in single precision a
+    difference of large numbers would lose its figures.
+    """
     weight, offset = rows.weight, rows.offset
     centre, scale = _moments(rows.x, [f"column {n!r}" for n in rows.names], weight, intercept)
     contrasts = contrasts_of(len(rows.classes)) if len(rows.classes) > 2 else None
@@ -270,7 +275,7 @@ def standardised(rows: Rows, family: Family, intercept: bool) -> tuple[Units, np
         middle, spread = (float(a[0]) for a in found)
         spread = spread if spread > 0 else 1.0
         units = Units(centre, scale, middle, spread, family)
-        y = (rows.y - middle) / spread
+        y = (y - middle) / spread
     else:
         indicator = rows.y[:, None] == np.arange(len(rows.classes)) if contrasts is not None else 0
         values = rows.y if contrasts is None else indicator

@@ -227,8 +227,8 @@ def _answer(
         result = inference.gone_on()
         if result is None:
             inference.begin()
-            if not (inference.log.coarse or inference.is_noisy):
-                result = inference.sampled()
+            if not inference.log.coarse:
+                result = inference.sampled(noisy=inference.start.noise > NOISE)
         enough = settings.deadline.left() > ANEW * max_seconds
         if result is not None and not (inference.log.coarse and enough):
             return result
@@ -239,7 +239,9 @@ def _answer(
         if double is not None:
             return _again(target, double, settings, key, "in double precision")
     if result is None and not settings.kept.anew:
-        return inference.sampled()
+        result = inference.sampled()
+        assert result is not None
+        return result
     return _again(target, init, settings, key, "with shorter steps")
 
 
@@ -253,6 +255,7 @@ def _again(
         inference.log.decide("anew", how, "the first attempt was too coarse for this posterior")
         inference.begin()
         result = inference.sampled()
+        assert result is not None
     return result
 
 
@@ -312,11 +315,6 @@ class _Inferring:
             self.log.coarse = False  # no precision mends it
             self.log.faults.insert(0, doubt)  # what follows from it comes after
 
-    @property
-    def is_noisy(self) -> bool:
-        """Whether rounding spoils the potential, by whose changes NUTS accepts."""
-        return self.posterior is None and self.start.noise > NOISE
-
     def gone_on(self) -> Inference | None:
         """The answer with what an earlier call has tuned; None without, or where it is wrong."""
         kept = self.settings.kept
@@ -329,9 +327,13 @@ class _Inferring:
             self.log = DecisionLog()
         return found
 
-    def sampled(self) -> Inference:
-        """Tune each engine in turn, and sample with the first that serves."""
-        for engine in self._engines():
+    def sampled(self, *, noisy: bool = False) -> Inference | None:
+        """Tune each engine in turn, and sample with the first that serves.
+
+        None where rounding spoils the potential, by whose changes all but batches accept, and they
+        do not serve.
+        """
+        for engine in self._engines(noisy):
             with self.log.timing("tuning"):
                 tuned = engine()
             if tuned is not None:
@@ -339,7 +341,7 @@ class _Inferring:
             found = None if tuned is None else self._draws(tuned)
             if found is not None:
                 return found
-        raise AssertionError("NUTS gives an answer, right or not")
+        return None
 
     def _modes(self, start: Start, scouts: Future[Descents]) -> list[PyTree]:
         """All of them where there are several, as far as searches lead to them."""
@@ -360,24 +362,26 @@ class _Inferring:
                 others = other_modes(self.target, coordinates, found, until)
             return all_modes(coordinates, others, self.settings.num_chains, self.log)
 
-    def _engines(self) -> list[Callable[[], Tuned | None]]:
-        """What may sample it, the most promising first. NUTS needs no second best."""
+    def _engines(self, noisy: bool) -> list[Callable[[], Tuned | None]]:
+        """What may sample it, the most promising first. NUTS gives an answer, right or not."""
         start, chains = self.start, self.settings.num_chains
         if self.posterior is None or not start.typical or self.log.faults:
-            return [self._nuts]
+            return [] if noisy else [self._nuts]
         small = start.coordinates.dimension <= LARGEST_SECOND_ORDER and not self.modes
         seconds = warm_up_seconds(self.target, start.coordinates, chains)
         most = self.deadline.left()
         late, few_rows = seconds > TUNING * most, start.virial > FEW_ROWS
         # Between modes it jumps; where the mode has no mass scales mostly follow other parameters.
         if (self.modes or start.place is not start.mode) and not late:
-            return [self._nuts]
+            return [] if noisy else [self._nuts]
         surrogate = small and (late or few_rows or seconds > COMPILATION)
         alternative = min(WHOLE * seconds, TUNING * most) if surrogate or not late else np.inf
         # What NUTS takes is guessed from the normal law at the mode: nothing where few rows decide.
         limit = TUNING * most if few_rows else alternative
         exact = [lambda: self._surrogate(limit)] if surrogate else []
         batches = [lambda: self._batches(alternative)] if start.smooth else []
+        if noisy:
+            return batches
         return [*exact, *batches, self._nuts] if few_rows else [*batches, *exact, self._nuts]
 
     def _batches(self, alternative: float) -> Tuned | None:

@@ -46,6 +46,7 @@ SPIKE = 1e-6  # the ratio of scales, from which a mode may be one without mass
 NARROWER = 20.0  # in the log of the volume, than around the start: from there on it may be too
 LIGHTER = 20.0, 10.0  # in the log of the mass: beside that it has none, and where it is torn
 COARSEST = 0.1  # the rounding of a component, in its sds
+GRAIN = 12.0**-0.5  # of the distance of two numbers: the sd that rounding to them brings
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
 # Of the look around the mode:
 PLACES = 16
@@ -145,7 +146,10 @@ def find_start(
                 found = "init" if other.place is init else found
                 break
     _tell(log, mode, begin, found, rows=rows)
-    return begin._replace(mode=place)
+    # Places that are close may be rounded alike, and then their differences say nothing of it.
+    grain = GRAIN * float(jnp.finfo(tree.result_dtype(tree.freeze(init))).eps)
+    least = grain * abs(mode.potential) if np.isfinite(mode.potential) else 0.0
+    return begin._replace(mode=place, noise=max(begin.noise, least))
 
 
 def _roundest(

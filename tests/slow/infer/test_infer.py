@@ -178,6 +178,29 @@ def test_a_posterior_that_single_precision_cannot_resolve_is_sampled_in_double()
     assert off_by(result.table, 1e4, 3e-4).max() < ERRORS
 
 
+@pytest.mark.parametrize("mean", [1e4, 1e6])
+def test_a_sum_that_single_precision_rounds_is_sampled_in_double(mean):
+    """Counts of Poisson regression: the potential is 1e7 and more, where floats are 1 apart."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=300)
+    y = rng.poisson(mean * np.exp(0.5 * x)).astype(np.float64)
+    columns, w = np.column_stack([x, np.ones(300)]), np.array([0.5, np.log(mean)])
+    for _ in range(20):  # the mode, about which the law is normal but for 1 in 1e5
+        rate = np.exp(columns @ w)
+        hessian = columns.T @ (columns * rate[:, None])
+        w += np.linalg.solve(hessian, columns.T @ (y - rate))
+
+    def log_likelihood(w, row):
+        eta = w[0] * row[0] + w[1]
+        return row[1] * eta - jnp.exp(eta)
+
+    data = x.astype(np.float32), y.astype(np.float32)
+    prior = lambda w: -0.5e-4 * jnp.sum(w**2)  # noqa: E731
+    result = run(ex.Posterior(prior, log_likelihood, data), jnp.zeros(2))
+    assert result.converged, str(result)
+    assert off_by(result.table, w, np.sqrt(np.diag(np.linalg.inv(hessian)))).max() < ERRORS
+
+
 def test_a_model_for_single_precision_alone_is_told_what_it_lacks():
     single = ex.Target(lambda x: narrow(x) if x.dtype == jnp.float32 else [][0])
     result = run(single, jnp.full(2, 1e4))
