@@ -252,13 +252,9 @@ def _key_and_position(given: tuple[Any, ...], key: Any, position: PyTree) -> tup
         (position,) = given
     elif given:
         (key,) = given
-    if position is None or _is_key(position):
+    if position is None or tree.is_key(position):
         raise TypeError("init needs a position: call init(key, position) or init(position).")
     return key, position
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def freeze(kernel: Any, position: PyTree, name: str = "position") -> PyTree:
@@ -318,7 +314,7 @@ def check_kernel(kernel: Any) -> Any:
 def check_key(key: Any) -> PRNGKeyArray:
     """Accept a typed key or a raw uint32 one; name the argument otherwise. Raises: TypeError."""
     if isinstance(key, jax.Array):
-        if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
+        if tree.is_key(key) and key.shape == ():
             return key
         if key.dtype == jnp.uint32 and key.shape in ((2,), (4,)):
             return jax.random.wrap_key_data(key)

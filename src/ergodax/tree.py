@@ -164,6 +164,12 @@ def is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def is_key(x: Any) -> bool:
+    """Whether x is one of JAX's typed keys, or an array of them, known or by its shape alone."""
+    array = isinstance(x, jax.Array | jax.ShapeDtypeStruct)
+    return array and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
 def map_leaves(function: Callable[..., Any], *trees: PyTree) -> PyTree:
     """Apply `function` to corresponding leaves."""
     return jax.tree.map(function, *trees)
@@ -278,8 +284,8 @@ def _random_like(draw: Callable[..., Any], key: PRNGKeyArray, tree: PyTree) -> P
         kinds and all(kind is not None and jnp.issubdtype(kind, jnp.inexact) for kind in kinds)
     ):
         raise TypeError(f"tree must be a tree of floating-point arrays, not {kinds}.")
-    kind: Any = key.dtype if isinstance(key, jax.Array | np.ndarray) else None
-    if not (kind == jnp.uint32 or jnp.issubdtype(kind, jax.dtypes.prng_key)):
+    raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == jnp.uint32
+    if not (raw or is_key(key)):
         raise TypeError(f"key must be one key, such as jax.random.key(0), not {key!r}.")
     if len(leaves) == 1:
         return structure.unflatten([draw(key, leaves[0].shape, leaves[0].dtype)])

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ergodax import tree
 from ergodax.errors import CheckpointError
 
 OF_CHAINS = ("key", "position")  # how the names of facts that belong to chains begin
@@ -137,7 +137,7 @@ def watched() -> Generator[None]:
 
 def on_words(function: Callable[[Any], Any], x: Any) -> Any:
     """The function of an array; of keys, on the words that they are made of."""
-    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if not tree.is_key(x):
         return function(x)
     words = function(jax.random.key_data(x))
     return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))

@@ -26,6 +26,7 @@ from jax.extend.core import Jaxpr, Literal
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ergodax.kernel import Methods
+from ergodax.tree import is_key
 
 _SHORT_RUNS: ContextVar[bool] = ContextVar("short_runs", default=False)
 # Rules of differentiation are new objects at every trace. A Traced is never differentiated.
@@ -199,7 +200,7 @@ def _of_jaxpr(x: Any) -> tuple:
 
 
 def _of_array(x: Any) -> tuple:
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if is_key(x):
         return str(x.dtype), _of_array(jax.random.key_data(x))
     array = np.ascontiguousarray(x)
     digest = hashlib.blake2b(array.view(np.uint8).data, digest_size=16).digest()

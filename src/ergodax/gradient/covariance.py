@@ -94,6 +94,15 @@ def noise_operator(scores: PyTree, factor: Any, structure: str) -> Operator:
     return OPERATORS[structure](tree.scale(factor, sample_covariance(scores, structure)))
 
 
+def factor_of_all(gradient: Any) -> float:
+    """The c for which c S, S the covariance of all rows' scores, divisor N - 1, is that of g.
+
+    `noise_factor` is made for the mean of S over batches, whose divisor is N for independent rows.
+    """
+    rows = gradient.target.num_data
+    return gradient.noise_factor * (1.0 if gradient.batching.distinct else (rows - 1) / rows)
+
+
 def check_scores(gradient: Any, user: str) -> None:
     """Refuse an estimator without scores, or with one. Raises: TypeError, ValueError."""
     if not (hasattr(gradient, "estimate_with_scores") and hasattr(gradient, "noise_factor")):
@@ -340,10 +349,7 @@ class ScoreCovariance(GradientEstimator):
         def scores_of(numbers: Int[Array, " k"]) -> PyTree:
             return self.gradient.scores_of(state, position, numbers)
 
-        # c is made for the mean of S over batches: of divisor N - 1 for distinct rows, else N.
-        factor = self.gradient.noise_factor
-        if not self.gradient.batching.distinct:
-            factor *= (rows - 1) / rows
+        factor = factor_of_all(self.gradient)
         structure = self._kept_as(rows, position)
         if structure == "low rank":
             return noise_operator(scores_of(jnp.arange(rows)), factor, structure)

@@ -195,8 +195,6 @@ def estimated(
     coefficient = LearningCoefficient(
         estimate=found.mean,
         mc_error=found.mcse,
-        step_bias=0.0,
-        batch_bias=0.0,
         error=found.error,
         accuracy=accuracy,
         converged=found.converged(accuracy),

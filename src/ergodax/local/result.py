@@ -24,10 +24,9 @@ class LearningCoefficient:
     Attributes:
         estimate: lambda-hat = t (E[L_n(w)] - L_n(w*)), t = n / temperature.
         mc_error: its Monte Carlo standard error.
-        step_bias: of the discretisation: 0, since each trajectory has a Metropolis test.
-        batch_bias: of batches: 0, since each gradient is that of all rows.
-        error: two Monte Carlo standard errors and the biases; where chains are too short to know
-            them, twice the distance between the lowest and the highest mean of half a chain.
+        error: two Monte Carlo standard errors; where chains are too short to know them, twice the
+            distance between the lowest and the highest mean of half a chain. There is no bias of a
+            step or of batches: trajectories have a Metropolis test and gradients of all rows.
         accuracy: what `error` / `estimate` was wanted to be.
         converged: whether the chains agree: by R-hat, or to within the accuracy.
         r_hat: of the energies; half of the chains began at w*, half at a higher temperature.
@@ -57,8 +56,6 @@ class LearningCoefficient:
 
     estimate: float
     mc_error: float
-    step_bias: float
-    batch_bias: float
     error: float
     accuracy: float
     converged: bool
@@ -149,11 +146,7 @@ class LearningCoefficient:
         of = f"{ERRORS:g} x {self.mc_error:.2g} Monte Carlo"
         if self.error > 1.001 * ERRORS * self.mc_error:
             of = f"twice how far halves of chains lie apart; {of}"
-        parts.append(
-            f"Error: {of} (ESS {self.ess:.0f}, R-hat "
-            f"{self.r_hat:.2f}, {burn}); bias of the step {self.step_bias:g}, of batches "
-            f"{self.batch_bias:g}."
-        )
+        parts.append(f"Error: {of} (ESS {self.ess:.0f}, R-hat {self.r_hat:.2f}, {burn}).")
         parts.append(self._estimand())
         parts.append(self._finite_n())
         parts.extend(self.decisions)
@@ -213,8 +206,8 @@ class LearningCoefficient:
             "counted": ("draw", draws >= self.burn_in),
             "llc_error": self.error,
         }
-        scalars = ("mc_error", "step_bias", "batch_bias", "r_hat", "ess", "slope", "slope_error")
-        variables |= {name: getattr(self, name) for name in (*scalars, "shortfall")}
+        scalars = ("mc_error", "r_hat", "ess", "slope", "slope_error", "shortfall")
+        variables |= {name: getattr(self, name) for name in scalars}
         settings = ("temperature", "localization", "num_data", "num_parameters", "verdict")
         attributes = {name: getattr(self, name) for name in settings}
         coords = {"chain": np.arange(len(chain)), "draw": draws}

@@ -27,6 +27,7 @@ from jaxtyping import PyTree
 from ergodax.checks import flag
 from ergodax.errors import CheckpointError, StorageError
 from ergodax.persist import disk, draws
+from ergodax.tree import is_key
 
 FILE, DRAWS = "checkpoint", "draws.zarr"  # in the folder of checkpoints
 MAGIC = b"ergodax-checkpoint-1\n"
@@ -44,7 +45,7 @@ def save(path: str | Path, tree: PyTree, facts: dict[str, Any]) -> Path:
     leaves, pieces, keys = [], [], {}
     for where, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(where)
-        if _is_key(leaf):
+        if is_key(leaf):
             keys[name] = _implementation(leaf)
             leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)
@@ -78,7 +79,7 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     def fill(where: tuple[Any, ...], leaf: Any) -> Any:
         name = jax.tree_util.keystr(where)
         array = arrays[name]
-        kind = _implementation(leaf) if _is_key(leaf) else None
+        kind = _implementation(leaf) if is_key(leaf) else None
         if keys.get(name) != kind:
             raise CheckpointError(
                 f"{path} has {name} as a key of {keys.get(name)}, but this run needs one of "
@@ -157,10 +158,6 @@ def _parse(body: memoryview) -> Content:
         arrays[name] = np.frombuffer(body[place : place + size], kind).reshape(shape)
         place += size
     return Content(dict(header["facts"]), arrays, dict(header["keys"]))
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _implementation(key: Any) -> str:

@@ -134,7 +134,7 @@ def digests(tree: PyTree, name: str) -> dict[str, str]:
 
 
 def _array(value: Any) -> str:
-    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if tree.is_key(value):
         value = jax.random.key_data(value)
     array = np.asarray(value)
     if array.ndim == 0 and array.dtype.kind in "fiub":

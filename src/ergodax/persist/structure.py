@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ergodax import tree
@@ -26,7 +25,7 @@ def encode(node: Any, arrays: list[np.ndarray], special: Special | None = None) 
     """The structure of a tree as JSON values; its arrays are appended to `arrays`."""
     if special is not None and (found := special(node)) is not None:
         return found
-    if isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
+    if tree.is_key(node):
         data = encode(jax.random.key_data(node), arrays, special)
         return {"key": data, "implementation": str(jax.random.key_impl(node))}
     if isinstance(node, jax.Array | np.ndarray | np.generic):

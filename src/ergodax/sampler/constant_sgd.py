@@ -14,7 +14,7 @@ from ergodax.data.arrays import take
 from ergodax.data.batching import Independent
 from ergodax.gradient.batches import Minibatch, check_resident
 from ergodax.gradient.control_variate import LARGEST_HESSIAN
-from ergodax.gradient.covariance import sample_covariance_in_chunks
+from ergodax.gradient.covariance import factor_of_all, sample_covariance_in_chunks
 from ergodax.gradient.expansion import CHUNK, whole_hessian
 from ergodax.integrator.stepper import Moved, PositionStepper
 from ergodax.kernel import State, named
@@ -134,7 +134,7 @@ def constant_sgd(
         raise ValueError(f"mode: {error}") from error
     if not tree.known_finite(position):
         raise ValueError("mode: it has numbers that are not finite. Try what ex.find_mode returns.")
-    rows, factor = gradient.target.num_data, _noise_factor(gradient)
+    rows, factor = gradient.target.num_data, factor_of_all(gradient)
     lower = _cholesky(whole_hessian(gradient.target, position), "the Hessian at the mode")
     metric = scipy.linalg.cho_solve((lower, True), np.eye(len(lower)))
     scores = _score_covariance(gradient.target, position)
@@ -151,12 +151,6 @@ def constant_sgd(
         as_schedule(1.0, "temperature"),
         *(jnp.asarray(x, kind) for x in (metric, root @ turn, heat)),
     )
-
-
-def _noise_factor(gradient: Minibatch) -> float:
-    """The c for which c S, S the covariance of all rows' scores, divisor N - 1, is that of g."""
-    rows = gradient.target.num_data
-    return gradient.noise_factor * (1.0 if gradient.batching.distinct else (rows - 1) / rows)
 
 
 def _score_covariance(posterior: Posterior, position: PyTree) -> np.ndarray:

@@ -1,4 +1,9 @@
-"""Why draws may be wrong though they look right: edges, rows that batches miss, no integral."""
+"""Why draws may be wrong though they look right: edges, rows that batches miss, no integral.
+
+Throughout, `target` is with data or without, `draws` are positions with leading axes chains and
+draws, `coordinates` are whitened, `init` is where the search for the mode began, and `key` chooses
+what is looked at.
+"""
 
 import math
 from collections.abc import Sequence
@@ -140,14 +145,7 @@ def stops_near(
     *,
     key: PRNGKeyArray,
 ) -> bool:
-    """Whether the density stops, or is not finite, within about an sd of some of the draws.
-
-    Args:
-        target: with data or without.
-        coordinates: whitened by the draws.
-        places: u of some draws.
-        key: for the directions in which to look.
-    """
+    """Whether the density stops, or is not finite, within about an sd of some of the u of draws."""
     rng, centre = generator(key), coordinates.centre
     around = [
         np.asarray(u, np.float64) + sign * step
@@ -225,11 +223,7 @@ def shortening(step: float, top: float, usual: float) -> float:
 
 
 def standing_still(draws: PyTree) -> str:
-    """That some chains have not moved at all; "" where all have.
-
-    Args:
-        draws: positions with leading axes chains and draws.
-    """
+    """That some chains have not moved at all; "" where all have."""
     moved = [
         np.any(np.asarray(x) != np.asarray(x)[:, :1], axis=tuple(range(1, np.ndim(x))))
         for x in jax.tree.leaves(tree.freeze(draws))
@@ -264,14 +258,7 @@ def lost_in_rounding(
 def doubt_of_density(
     target: AbstractTarget, init: PyTree, start: Start, *, key: PRNGKeyArray
 ) -> str:
-    """What no draws can be right with: no integral, or no gradient; "" where nothing is seen.
-
-    Args:
-        target: with data or without.
-        init: where the search for the mode began.
-        start: what it led to.
-        key: for the directions that are looked in.
-    """
+    """What no draws can be right with: no integral, or no gradient; "" where nothing is seen."""
     if _grows(target, start.mode, key=key):
         return GROWS
     names = improper_direction(target, init, start.mode, start.coordinates)
@@ -321,12 +308,6 @@ def improper_direction(
     goes, from there in the components that it went farthest in (one level of a factor may have no
     end, and the others have), and to both sides of the centre in the directions that the curvature
     tells least of.
-
-    Args:
-        target: with data or without.
-        init: where the search for the mode began.
-        mode: where it ended.
-        coordinates: whitened, near the mode or at the start.
     """
     centre, top, begin = (flattened(x) for x in (coordinates.centre, mode, init))
     rays = [(top, _lengthened(top - begin, coordinates))] if (top != begin).any() else []

@@ -278,7 +278,7 @@ class Places:
                 return None
             if id(node) in self.names:
                 return {"part": self.names[id(node)]}
-            if isinstance(node, jax.Array) and not _is_key(node):
+            if isinstance(node, jax.Array) and not tree.is_key(node):
                 if id(node) not in seen:
                     seen[id(node)] = len(arrays), node  # held, so that its id stays its own
                     arrays.append(np.asarray(node))
@@ -327,7 +327,3 @@ def _is_ours(node: Any) -> bool:
     if isinstance(node, jax.Array | np.ndarray | np.generic) or type(node) in (dict, list, tuple):
         return True
     return dataclasses.is_dataclass(node) and type(node).__module__.split(".")[0] == "ergodax"
-
-
-def _is_key(array: jax.Array) -> bool:
-    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
