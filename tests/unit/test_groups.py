@@ -170,3 +170,41 @@ def test_directions_of_which_groups_say_nothing_do_not_ask_for_nodes():
     start = {"mean": 0.0, "carrier": np.zeros(4, np.float32), "sd": 1.0}
     account = posterior.marginal(start).log_likelihood.account
     assert account.order < 20 and account.bias < 0.01
+
+
+def test_latents_that_were_sampled_with_the_rest_are_those_that_are_returned(tmp_path):
+    model = posterior()
+    target, rng = model.joint(START), np.random.default_rng(0)
+    numbers = jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=(2, 5, *np.shape(x))), jnp.float32), target.start
+    )
+    drawn = jax.tree.map(np.asarray, jax.vmap(jax.vmap(target.constrain))(numbers))
+    samples = ex.Samples(drawn, None, None)
+    file = tmp_path / "latents.npy"
+    for path in (None, file):
+        latents = model.latents(samples, key=jax.random.key(0), path=path)
+        np.testing.assert_array_equal(latents, drawn["latent"])
+    np.testing.assert_array_equal(np.load(file), drawn["latent"])
+    found = model.log_likelihoods(samples, latents)
+    np.testing.assert_array_equal(found, model.log_likelihoods(drawn["shared"], latents))
+    told = model.to_arviz(samples, latents)
+    assert set(told["posterior"].data_vars) == {"mu", "tau", "latent"}
+
+
+KINKED = {
+    "log_latent": lambda b, s: -jnp.abs(b - s["mu"]) / s["tau"] - jnp.log(2.0 * s["tau"]),
+    "log_likelihood": lambda s, b, y: -jnp.abs(y - b),
+}
+STEP = {"log_likelihood": lambda s, b, y: norm.logpdf(y, b, 0.5) + jnp.where(b > 0.6, 0.5, 0.0)}
+
+
+@pytest.mark.parametrize("changes", [*({k: v} for k, v in KINKED.items()), KINKED, STEP])
+def test_kinks_and_steps_have_no_curvature_but_are_no_parabola(changes):
+    assert not posterior(**changes).is_quadratic(START)
+
+
+@pytest.mark.parametrize("level", [0.0, 3.0, 1e3])
+def test_a_normal_law_is_a_parabola_wherever_it_is(level):
+    rows = np.random.default_rng(0).normal(level, size=20_000).astype(np.float32)
+    model = posterior(np.arange(20_000) % 4, data=rows)
+    assert model.is_quadratic({"mu": level, "tau": 1.0})

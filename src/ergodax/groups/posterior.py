@@ -1,5 +1,6 @@
 """A posterior with a latent for each group of rows."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -278,7 +279,8 @@ class GroupedPosterior(eqx.Module):
 
         Args:
             samples: of the shared parameters, such as `ex.infer(posterior, ...).samples`, or
-                their position, leaves (chains, draws, ...).
+                their position, leaves (chains, draws, ...). Where `infer` sampled the latents with
+                them, and the position is {"shared": ..., "latent": ...}, those are returned.
             key: a key of `jax.random.key`.
             path: of a .npy file to write to, for draws larger than memory; they are then a memory
                 map of it.
@@ -298,6 +300,8 @@ class GroupedPosterior(eqx.Module):
         one = tree.thaw(jax.tree.map(lambda x: x[0, 0], shared))
         position = self.freeze(one)
         file = None if path is None else file_path("path", path)
+        if _has_latents(drawn := _position(samples)):
+            return _stored(self._checked(shared, np.asarray(drawn["latent"])), file)
         closed = is_quadratic(self.density, self.layout, [tree.thaw(position)])
         draw = Draw(self.density, self.layout, closed)
         return draw_latents(draw, shared, check_key(key), self.density.shape, file)
@@ -400,6 +404,7 @@ class GroupedPosterior(eqx.Module):
         """
         log_likelihood = {"row": self.log_likelihoods(samples, latents)}
         more = {"posterior": {"latent": np.asarray(latents)}, "log_likelihood": log_likelihood}
+        samples = dataclasses.replace(samples, position=tree.thaw(draws_of(samples)))
         return samples.to_arviz(dims=dims, coords=coords, more=more)
 
     def _checked(self, shared: PyTree, latents: np.ndarray) -> np.ndarray:
@@ -418,13 +423,32 @@ class GroupedPosterior(eqx.Module):
         return np.asarray(latents)
 
 
+def _position(samples: Samples | PyTree) -> PyTree:
+    return samples.position if isinstance(samples, Samples) else samples
+
+
+def _has_latents(position: PyTree) -> bool:
+    """Whether it is that of a `JointTarget`, as the user sees it."""
+    return isinstance(position, dict) and set(position) == {"shared", "latent"}
+
+
+def _stored(latents: np.ndarray, file: Path | None) -> np.ndarray:
+    """The same, or a memory map of the file they are written to."""
+    if file is None:
+        return latents
+    out = np.lib.format.open_memmap(file, "w+", latents.dtype, latents.shape)
+    out[...] = latents
+    return out
+
+
 def draws_of(samples: Samples | PyTree) -> PyTree:
-    """The position of draws as a frozen tree, leaves (chains, draws, ...).
+    """The shared parameters of draws as a frozen tree, leaves (chains, draws, ...).
 
     Raises:
         ValueError: leaves without two leading axes in common.
     """
-    shared = tree.freeze(samples.position if isinstance(samples, Samples) else samples, "samples")
+    position = _position(samples)
+    shared = tree.freeze(position["shared"] if _has_latents(position) else position, "samples")
     sizes = {x.shape[:2] for x in jax.tree.leaves(shared)}
     if len(sizes) != 1 or len(sizes.copy().pop()) < 2 or 0 in sizes.copy().pop():
         raise ValueError(
