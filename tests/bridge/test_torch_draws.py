@@ -136,6 +136,33 @@ def test_fixed_parameters_are_the_models():
     np.testing.assert_allclose(found.mean, torch.stack(outputs).softmax(-1).mean(0), atol=1e-6)
 
 
+def test_draws_of_another_model_are_refused():
+    """Of a part of the model, or of two networks: else the model's own parameters predict alone."""
+    model = network()
+    draws = bridge.Draws()
+    draws.collect(model[2])
+    with pytest.raises(ValueError, match=r"draws have \['weight', 'bias'\].*'0.weight'"):
+        draws.predictive(model, INPUTS, likelihoods.Categorical())
+    both = after({**dict(model.named_parameters()), "4.bias": torch.zeros(3)})
+    with pytest.raises(ValueError, match=r"draws have \['4.bias'\]"):
+        both.predictive(model, INPUTS, likelihoods.Categorical())
+
+
+def test_a_compiled_module_has_the_names_of_the_raw_one():
+    model = network()
+    whole = torch.compile(model, backend="eager")
+    parts = torch.nn.Sequential(torch.compile(model[0], backend="eager"), *model[1:])
+    raw, outputs = collected(model, 3)
+    for other in (whole, parts):
+        draws, _ = collected(other, 3)
+        assert set(draws.samples().position) == set(raw.samples().position)
+        found = draws.predictive(model, INPUTS, likelihoods.Categorical())
+        np.testing.assert_allclose(found.mean, outputs.softmax(-1).mean(0), atol=1e-6)
+        for chunk_size in (1, 2):
+            found = raw.predictive(other, INPUTS, likelihoods.Categorical(), chunk_size=chunk_size)
+            np.testing.assert_allclose(found.mean, outputs.softmax(-1).mean(0), atol=1e-6)
+
+
 def batch_norm(**options):
     return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3, **options))
 
