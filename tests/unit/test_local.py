@@ -139,6 +139,25 @@ def test_parts_of_a_module(trainable, count):
     assert sum(itertools.compress(sizes, np.logical_not(same))) == count
 
 
+def test_entries_that_stay_are_not_sampled():
+    """A mask of entries is what the entries by themselves are, in all that is told."""
+
+    def at(w, y):
+        return 0.5 * jnp.sum((w[:3] - y) ** 2)
+
+    w, y = np.zeros((10, 10), "float32"), np.broadcast_to(Y[:, None], (30, 3))
+    mask = np.arange(100).reshape(10, 10) < 3
+    law = local_law(lambda w, y: at(w.ravel(), y), w, y, 1.0, 1.0, mask)
+    assert [x.shape for x in jax.tree.leaves(law.centre)] == [(3,)] and law.num_moving == 3
+    moved = law.posterior.log_likelihood.weights(jnp.arange(1.0, 4.0))
+    np.testing.assert_array_equal(moved, np.where(mask, np.arange(1.0, 101.0).reshape(10, 10), w))
+    masked = estimate(lambda w, y: at(w.ravel(), y), w, y, trainable=mask)
+    parts = {"a": w.ravel()[:3], "b": w.ravel()[3:]}
+    alone = estimate(lambda w, y: at(w["a"], y), parts, y, trainable="a")
+    for name in ("estimate", "distance", "norm", "num_parameters", "acceptance"):
+        assert getattr(masked, name) == pytest.approx(getattr(alone, name), rel=0.02), name
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
