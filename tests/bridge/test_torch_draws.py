@@ -163,6 +163,28 @@ def test_a_compiled_module_has_the_names_of_the_raw_one():
             np.testing.assert_allclose(found.mean, outputs.softmax(-1).mean(0), atol=1e-6)
 
 
+@pytest.mark.parametrize("chunk_size", [1, 2])
+def test_a_model_that_returns_no_tensor_is_refused(chunk_size):
+    class Pair(torch.nn.Linear):
+        def forward(self, input):
+            return super().forward(input), input
+
+    draws = after({"weight": torch.zeros(2, 3)})
+    with pytest.raises(TypeError, match="must return a tensor, not tuple.*outputs alone"):
+        draws.predictive(Pair(3, 2), INPUTS, likelihoods.Categorical(), chunk_size=chunk_size)
+
+
+def test_targets_of_half_precision():
+    draws, _ = collected(network(outputs=1), 2)
+    for dtype in (torch.bfloat16, torch.float16):
+        targets = torch.linspace(0.0, 1.0, 8).to(dtype)
+        found, exact = (
+            draws.predictive(network(outputs=1), INPUTS, likelihoods.Gaussian(0.5), y)
+            for y in (targets, targets.float())
+        )
+        np.testing.assert_array_equal(found.log_density, exact.log_density)
+
+
 def batch_norm(**options):
     return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3, **options))
 

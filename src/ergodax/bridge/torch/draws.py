@@ -170,7 +170,8 @@ class Draws:
             `log_density`.
 
         Raises:
-            TypeError: not a module, not a tensor, or no likelihood.
+            TypeError: not a module or one that returns no tensor, no tensor of inputs, or no
+                likelihood.
             ValueError: no draws, draws of a parameter that the model lacks, a model with BatchNorm
                 or dropout in training mode, or outputs or targets that do not fit.
         """
@@ -186,9 +187,12 @@ class Draws:
                 f"the draws have {lacking}, which the model has not: its parameters are "
                 f"{list(_names_in(model))}. Give the module whose parameters were drawn."
             )
-        known = None if targets is None else torch.as_tensor(targets).detach().cpu().numpy()
+        if targets is not None:
+            targets = torch.as_tensor(targets).detach().cpu()
+            # NumPy has no bfloat16.
+            targets = (targets.float() if targets.dtype == torch.bfloat16 else targets).numpy()
         chunks = self._outputs(model, inputs, chunk_size, rows)
-        return predict_from_outputs(chunks, likelihood, known)
+        return predict_from_outputs(chunks, likelihood, targets)
 
     @torch.no_grad()
     def _outputs(
@@ -199,7 +203,13 @@ class Draws:
 
         def call(params: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
             own = {names[n]: x for n, x in params.items()}
-            return torch.func.functional_call(model, own, (batch,))
+            output = torch.func.functional_call(model, own, (batch,))
+            if not isinstance(output, torch.Tensor):
+                raise TypeError(
+                    f"the model must return a tensor, not {type(output).__name__}. Try a module "
+                    "around it whose forward returns the outputs alone, such as model(x)[0]."
+                )
+            return output
 
         every = [
             {n: x[chain] for n, x in draw.items()}
