@@ -163,6 +163,11 @@ def test_entries_that_stay_are_not_sampled():
     [
         ({"loss": 3}, TypeError, "loss_of_one_example"),
         ({"loss": lambda w, y: jnp.ones(2)}, TypeError, "scalar"),
+        ({"loss": lambda w, y: (y - w)[None]}, TypeError, "loss_of_one.*float32 of shape .1,."),
+        ({"loss": lambda w, y: (w, y)}, TypeError, "loss_of_one.* tuple. Return the loss alone"),
+        ({"loss": lambda w, y: None}, TypeError, "loss_of_one_example returns None"),
+        ({"loss": lambda w, y: w * float(y)}, ValueError, "loss_of_one.*jax.numpy"),
+        ({"loss": lambda w, y: w * y[0]}, ValueError, r"loss_of_one.*of data, .*float32\[\]"),
         ({"weights": {"a": 1}}, TypeError, "floating-point"),
         ({"weights": jnp.zeros((), jnp.bfloat16)}, TypeError, "single precision"),
         ({"weights": {"a": 1.0, "b": jnp.float16(0)}}, TypeError, "float16"),
@@ -183,3 +188,13 @@ def test_entries_that_stay_are_not_sampled():
 def test_wrong_arguments_are_named(settings, error, says):
     with pytest.raises(error, match=says):
         estimate(**({"max_seconds": 5.0} | settings))
+
+
+def test_queries_of_other_columns_are_named():
+    data, queries = np.ones((5, 2), "float32"), np.ones((5, 3), "float32")
+    with pytest.raises(
+        ValueError, match=r"loss_of_one.* example of queries, which is float32\[3\]"
+    ):
+        ex.local.influence(
+            lambda w, x: jnp.dot(w, x), np.ones(2), data, queries, key=jax.random.key(0)
+        )

@@ -135,8 +135,9 @@ def checked_law(
     localization: Any,
     trainable: Any,
     batch_size: Any,
+    name: str = "data",
 ) -> LocalLaw:
-    """The law of arguments that are right.
+    """The law of arguments that are right; `name` is what the user calls the data.
 
     Raises:
         TypeError: as `learning_coefficient`.
@@ -157,7 +158,7 @@ def checked_law(
     )
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size)
-    return local_law(loss, weights, data, temperature, localization, trainable, batch_size)
+    return local_law(loss, weights, data, temperature, localization, trainable, batch_size, name)
 
 
 def chains_of(law: LocalLaw, num_chains: Any) -> int:

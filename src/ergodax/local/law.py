@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import num_rows, sum_in_chunks
-from ergodax.target.base import AbstractTarget
+from ergodax.target.base import AbstractTarget, evaluated, returned
 from ergodax.target.posterior import Posterior
 
 CHUNK = 1024  # rows at a time: what a pass keeps stays in the caches
@@ -138,13 +138,16 @@ def local_law(
     localization: float,
     trainable: Any = None,
     chunk: int | None = None,
+    name: str = "data",
 ) -> LocalLaw:
     """The law about `weights`; see `learning_coefficient` for the arguments.
+
+    `name` is what the user calls the data.
 
     Raises:
         TypeError: weights without floating-point arrays, a loss that returns no scalar, a mask of
             another kind.
-        ValueError: no leaf that is trainable.
+        ValueError: no leaf that is trainable, or a loss that can't be evaluated at an example.
     """
     moving, rest, mask = _taken_apart(weights, trainable)
     moving = tree.freeze(moving, "weights")
@@ -158,10 +161,11 @@ def local_law(
     beta = jnp.asarray(1.0 / temperature, dtype)
     tempered = _Tempered(loss, moving, leaves, places, rest, beta)
     prior = _Localised(moving, jnp.asarray(localization, dtype))
-    rows = num_rows(Posterior(prior, tempered, data).data)
+    examples = Posterior(prior, tempered, data).data
+    _check_loss(tempered, moving, examples, name)
+    rows = num_rows(examples)
     zeros = jnp.zeros(rows, dtype)
     law = LocalLaw(Posterior(prior, tempered, (data, zeros)), min(chunk or CHUNK, rows))
-    law.posterior.check(moving)
     base = eqx.filter_jit(law.excess_losses)(moving)
     return eqx.tree_at(lambda law: law.posterior.data, law, (law.posterior.data[0], base))
 
@@ -175,6 +179,27 @@ def squared_distance(position: PyTree, centre: PyTree) -> Float[Array, ""]:
     """|w - w*|^2."""
     away = tree.subtract(position, centre)
     return tree.dot(away, away)
+
+
+def _check_loss(tempered: _Tempered, position: PyTree, examples: PyTree, name: str) -> None:
+    """Fail where the loss of one example is no number. Raises: TypeError, ValueError."""
+    example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), examples)
+    shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", example)
+    loss = evaluated(
+        f"loss_of_one_example can't be evaluated at the weights and one example of {name}, which "
+        f"is {shapes}",
+        "Check the shapes of the examples against those of the weights.",
+        lambda x, row: returned("loss_of_one_example", tempered.loss(tempered.weights(x), row)),
+        position,
+        example,
+    )
+    many = not isinstance(loss, jax.ShapeDtypeStruct)
+    if many or loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
+        kind = type(loss).__name__ if many else f"{loss.dtype} of shape {loss.shape}"
+        raise TypeError(
+            "loss_of_one_example must return a scalar for ONE example, a floating-point number, "
+            f"not {kind}. " + ("Return the loss alone." if many else "Try jnp.sum(...).")
+        )
 
 
 def _check_precision(moving: PyTree) -> None:
