@@ -75,6 +75,18 @@ def test_a_loss_that_is_not_finite():
     assert estimate(lambda w, y: jnp.log(w - 1.0) + y, max_seconds=2.0).verdict == "NOT FINITE"
 
 
+@pytest.mark.parametrize(
+    "loss", [lambda w, y: jnp.log(w - 1.0) + y, lambda w, y: jnp.sqrt(jnp.sum(w**2)) + y]
+)
+def test_nothing_is_run_from_weights_that_are_not_finite(loss):
+    """A loss, or its gradient alone; before, all the time was used, and more."""
+    lost = estimate(loss, max_seconds=100.0)
+    assert lost.verdict == "NOT FINITE" and lost.evaluations == 0 and lost.seconds < 30.0
+    assert "not finite" in str(lost)
+    told = ex.local.susceptibilities(loss, 0.0, Y, key=jax.random.key(0), num_draws=40)
+    assert not told.ok and told.coefficient.evaluations == 0
+
+
 @pytest.mark.parametrize("seconds", [0.5, 1e-9])
 def test_time_that_is_up(seconds):
     """Also before there is a step, which ended in a traceback on a slow machine."""

@@ -18,7 +18,7 @@ from ergodax.local import in_place
 from ergodax.local.chains import LARGE
 from ergodax.local.law import LocalLaw, local_law
 from ergodax.local.result import LearningCoefficient
-from ergodax.local.rounds import Sampled, sampled, slope
+from ergodax.local.rounds import Sampled, sampled, slope, unmoved
 from ergodax.target.mode import TOLERANCE, enough, find_mode
 from ergodax.tune.budget import Deadline
 from ergodax.tune.descent import seconds_of_gradient
@@ -179,15 +179,21 @@ def estimated(
 ) -> tuple[LearningCoefficient, Sampled]:
     """The coefficient of a law, and its chains."""
     began = time.perf_counter() if began is None else began
-    shortfall, searched = _shortfall(law, accuracy, deadline)
-    run = sampled(law, key, num_chains, accuracy, deadline)
+    initial = float(eqx.filter_jit(initial_loss)(law))
+    shortfall, searched = _shortfall(law, initial, accuracy, deadline)
+    stuck = np.isnan(shortfall)
+    if stuck:
+        run = unmoved(law, key, num_chains, deadline)
+    else:
+        run = sampled(law, key, num_chains, accuracy, deadline)
     found, counted, chains = run.told, run.counted, run.chains
     known = counted.energy.shape[1] >= 4
     rise, rise_error = slope(counted.energy) if known else (np.nan, np.nan)
     scale = law.num_data / law.temperature
-    initial = float(eqx.filter_jit(initial_loss)(law))
     took = time.perf_counter() - began
-    acceptance = float(run.trace.acceptance.mean()) if run.trace.acceptance.size else np.nan
+    acceptance = 0.0 if stuck else np.nan
+    if run.trace.acceptance.size:
+        acceptance = float(run.trace.acceptance.mean())
     how = (
         f"Chains: {num_chains} of HMC, trajectories of {chains.length} steps of {chains.step:.2g}, "
         f"acceptance {acceptance:.2f}, {chains.evaluations:.2g} gradients of examples, "
@@ -231,13 +237,18 @@ def initial_loss(law: LocalLaw) -> Any:
     return jnp.mean(law.posterior.data[1])
 
 
-def _shortfall(law: LocalLaw, accuracy: float, deadline: Deadline) -> tuple[float, str]:
+def _shortfall(
+    law: LocalLaw, initial: float, accuracy: float, deadline: Deadline
+) -> tuple[float, str]:
     """t (L_n(w*) - L_n) at the minimum of U nearby, and a doubt about it.
 
+    NaN where the loss at w*, `initial`, or its gradient is not finite: no way leads from there.
     No search is needed where even the localization alone, whose curvature is the least there is,
     would let the potential fall by less than a small part of the accuracy.
     """
     slope = eqx.filter_jit(law.gradient)(law.centre)
+    if not (np.isfinite(initial) and bool(tree.all_finite(slope))):
+        return np.nan, ""
     fall = float(tree.dot(slope, slope)) / (2.0 * float(law.localization))
     if not np.isfinite(fall) or fall < 0.1 * accuracy:
         return 0.0, ""

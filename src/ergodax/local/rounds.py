@@ -123,6 +123,13 @@ def sampled(
         trace = trace.joined(chains.run(more).energies())
 
 
+def unmoved(law: LocalLaw, key: PRNGKeyArray, num_chains: int, deadline: Deadline) -> Sampled:
+    """Chains at w*, from where no trajectory would be accepted."""
+    nothing = np.zeros((num_chains, 0))
+    trace = Trace(nothing, nothing, nothing[..., None], nothing)
+    return Sampled(Chains(law, key, num_chains, deadline, 0.0), trace, 0, told(trace))
+
+
 def _growth(found: Told, accuracy: float) -> float:
     """By which factor the draws shall become more."""
     off = ERRORS * found.mcse / (accuracy * max(abs(found.mean), 1e-300))
