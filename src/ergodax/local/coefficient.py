@@ -181,8 +181,7 @@ def estimated(
     began = time.perf_counter() if began is None else began
     initial = float(eqx.filter_jit(initial_loss)(law))
     shortfall, searched = _shortfall(law, initial, accuracy, deadline)
-    stuck = np.isnan(shortfall)
-    if stuck:
+    if np.isnan(shortfall):
         run = unmoved(law, key, num_chains, deadline)
     else:
         run = sampled(law, key, num_chains, accuracy, deadline)
@@ -191,12 +190,9 @@ def estimated(
     rise, rise_error = slope(counted.energy) if known else (np.nan, np.nan)
     scale = law.num_data / law.temperature
     took = time.perf_counter() - began
-    acceptance = 0.0 if stuck else np.nan
-    if run.trace.acceptance.size:
-        acceptance = float(run.trace.acceptance.mean())
     how = (
         f"Chains: {num_chains} of HMC, trajectories of {chains.length} steps of {chains.step:.2g}, "
-        f"acceptance {acceptance:.2f}, {chains.evaluations:.2g} gradients of examples, "
+        f"acceptance {run.acceptance:.2f}, {chains.evaluations:.2g} gradients of examples, "
         f"{took:.1f} s."
     )
     coefficient = LearningCoefficient(
@@ -222,7 +218,7 @@ def estimated(
         initial_loss=initial,
         loss_trace=initial + run.trace.energy / scale,
         burn_in=run.burn_in,
-        acceptance=acceptance,
+        acceptance=run.acceptance,
         evaluations=chains.evaluations,
         seconds=took,
         seconds_wanted=run.seconds_wanted(accuracy, took),

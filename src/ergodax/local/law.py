@@ -184,10 +184,8 @@ def squared_distance(position: PyTree, centre: PyTree) -> Float[Array, ""]:
 def _check_loss(tempered: _Tempered, position: PyTree, examples: PyTree, name: str) -> None:
     """Fail where the loss of one example is no number. Raises: TypeError, ValueError."""
     example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), examples)
-    shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", example)
     loss = evaluated(
-        f"loss_of_one_example can't be evaluated at the weights and one example of {name}, which "
-        f"is {shapes}",
+        f"loss_of_one_example can't be evaluated at the weights and one example of {name}",
         "Check the shapes of the examples against those of the weights.",
         lambda x, row: returned("loss_of_one_example", tempered.loss(tempered.weights(x), row)),
         position,

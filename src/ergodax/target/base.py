@@ -58,9 +58,8 @@ class AbstractTarget(tree.Identified):
             ValueError: the target's functions reject the shapes.
             TypeError: they do not return a floating-point scalar.
         """
-        shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree.bare(position))
         out = evaluated(
-            f"the target can't be evaluated at this position, whose leaves are {shapes}",
+            "the target can't be evaluated at this position",
             "Check the position's shapes against the data's.",
             lambda x: self._potential_as_checked(x),
             position,
@@ -122,7 +121,8 @@ def evaluated(failure: str, advice: str, function: Callable[..., Any], *argument
     """What a user's function returns, with shapes and dtypes in place of arrays.
 
     Raises:
-        ValueError: it fails, which `failure` says; `advice` is what to do about it.
+        ValueError: it fails, which `failure` says, with the shapes of the last argument; `advice`
+            is what to do about it.
         TypeError: what it returned has been refused within.
     """
     try:
@@ -135,8 +135,11 @@ def evaluated(failure: str, advice: str, function: Callable[..., Any], *argument
                 "Its functions must compute with jax.numpy, not NumPy, and have no float(), "
                 "int(), bool() or `if` on values: try jnp.where or jax.lax.cond."
             )
+        last = tree.bare(arguments[-1])
+        shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", last)
         raise ValueError(
-            f"{failure}: {str(error).splitlines()[0].rstrip('.')}. {advice}"
+            f"{failure}, whose leaves are {shapes}: {str(error).splitlines()[0].rstrip('.')}. "
+            f"{advice}"
         ) from error
 
 
