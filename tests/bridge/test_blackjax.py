@@ -169,3 +169,19 @@ def test_arguments():
         bridge.from_blackjax(algorithm, data=X, batch_size=3)
     with pytest.raises(ValueError, match="batch_size=61"):
         bridge.from_blackjax(algorithm, data=X, batch_size=61, step_size=0.1)
+
+
+def test_what_does_not_fit_is_refused_where_it_is_given():
+    stochastic, whole = blackjax.sgld(lambda x, batch: -x), blackjax.mala(log_density, 0.3)
+    with pytest.raises(TypeError, match="step takes .*minibatch.* With data= it is also given"):
+        bridge.from_blackjax(stochastic)
+    options: dict[str, Any] = dict(data=X, batch_size=3, step_size=0.1)
+    with pytest.raises(TypeError, match="would be given .*batch.* Without data= it is given no"):
+        bridge.from_blackjax(whole, **options)
+    contour = blackjax.csgld(lambda x, batch: -x, lambda x, batch: -x)
+    with pytest.raises(TypeError, match="step_size_stoch"):  # whose place the temperature took
+        bridge.from_blackjax(contour, **options)
+    with pytest.raises(TypeError, match="num_data must be an integer, not True"):
+        bridge.from_blackjax(whole, num_data=True)
+    with pytest.raises(ValueError, match="gradients_per_step must be at least 1"):
+        bridge.from_blackjax(stochastic, gradients_per_step=0, **options)

@@ -136,6 +136,55 @@ def test_fixed_parameters_are_the_models():
     np.testing.assert_allclose(found.mean, torch.stack(outputs).softmax(-1).mean(0), atol=1e-6)
 
 
+def test_draws_of_another_model_are_refused():
+    """Of a part of the model, or of two networks: else the model's own parameters predict alone."""
+    model = network()
+    draws = bridge.Draws()
+    draws.collect(model[2])
+    with pytest.raises(ValueError, match=r"draws have \['weight', 'bias'\].*'0.weight'"):
+        draws.predictive(model, INPUTS, likelihoods.Categorical())
+    both = after({**dict(model.named_parameters()), "4.bias": torch.zeros(3)})
+    with pytest.raises(ValueError, match=r"draws have \['4.bias'\]"):
+        both.predictive(model, INPUTS, likelihoods.Categorical())
+
+
+def test_a_compiled_module_has_the_names_of_the_raw_one():
+    model = network()
+    whole = torch.compile(model, backend="eager")
+    parts = torch.nn.Sequential(torch.compile(model[0], backend="eager"), *model[1:])
+    raw, outputs = collected(model, 3)
+    for other in (whole, parts):
+        draws, _ = collected(other, 3)
+        assert set(draws.samples().position) == set(raw.samples().position)
+        found = draws.predictive(model, INPUTS, likelihoods.Categorical())
+        np.testing.assert_allclose(found.mean, outputs.softmax(-1).mean(0), atol=1e-6)
+        for chunk_size in (1, 2):
+            found = raw.predictive(other, INPUTS, likelihoods.Categorical(), chunk_size=chunk_size)
+            np.testing.assert_allclose(found.mean, outputs.softmax(-1).mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2])
+def test_a_model_that_returns_no_tensor_is_refused(chunk_size):
+    class Pair(torch.nn.Linear):
+        def forward(self, input):
+            return super().forward(input), input
+
+    draws = after({"weight": torch.zeros(2, 3)})
+    with pytest.raises(TypeError, match="must return a tensor, not tuple.*outputs alone"):
+        draws.predictive(Pair(3, 2), INPUTS, likelihoods.Categorical(), chunk_size=chunk_size)
+
+
+def test_targets_of_half_precision():
+    draws, _ = collected(network(outputs=1), 2)
+    for dtype in (torch.bfloat16, torch.float16):
+        targets = torch.linspace(0.0, 1.0, 8).to(dtype)
+        found, exact = (
+            draws.predictive(network(outputs=1), INPUTS, likelihoods.Gaussian(0.5), y)
+            for y in (targets, targets.float())
+        )
+        np.testing.assert_array_equal(found.log_density, exact.log_density)
+
+
 def batch_norm(**options):
     return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3, **options))
 

@@ -175,6 +175,16 @@ def test_other_names_are_refused(what):
         kernel.update(state, **given)
 
 
+@pytest.mark.parametrize("what", ["gradients", "normals"])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1)])
+def test_other_shapes_are_refused(what, shape):
+    kernel = kernel_of("sgld")
+    state = kernel.init({"x": torch.zeros(3)})
+    given = {"gradients": {"x": torch.zeros(3)}, "normals": None, what: {"x": torch.zeros(shape)}}
+    with pytest.raises(ValueError, match=rf"{what}\['x'\] has shape \({str(shape)[1:-1]}\), but"):
+        kernel.update(state, **given)
+
+
 @pytest.mark.parametrize("name", ["draws", "functional", "module"])
 def test_the_examples_run(name):
     module = __import__(f"ergodax.bridge.torch.{name}", fromlist=["_"])

@@ -74,7 +74,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(name):
     train(copied_model, copied, 5)
     assert torch.equal(numbers(model), numbers(copied_model))
 
-    other = SAMPLERS[name](network().parameters())
+    other = SAMPLERS[name](network().parameters(), prior=lambda ps: -sum(p.sum() for p in ps))
     without = {key: value for key, value in saved["optimizer"].items() if key != "generators"}
     other.load_state_dict(without)  # goes on with noise of its own
 
@@ -311,3 +311,13 @@ class TestRefused:
         state["generators"] = {"cuda:0": state["generators"]["cpu"]}
         with pytest.raises(ValueError, match="remove the key 'generators'"):
             optimizer.load_state_dict(state)
+
+    def test_a_state_that_lacks_a_setting(self):
+        """A function, which is not saved, or what another sampler has not; before, at a step."""
+        saved = bridge.SGLD([parameter()], 0.1, prior=lambda ps: ps[0].sum(), **DATA).state_dict()
+        for make in (bridge.SGLD, lambda *a, **o: bridge.SGHMC(*a, 1.0, **o)):
+            with pytest.raises(ValueError, match="no .*prior, .*give the constructor those"):
+                make([parameter()], 0.1, **DATA).load_state_dict(saved)
+        saved = bridge.SGLD([parameter()], 0.1, **DATA).state_dict()
+        with pytest.raises(ValueError, match="no friction and no mass, which SGHMC needs"):
+            bridge.SGHMC([parameter()], 0.1, 1.0, **DATA).load_state_dict(saved)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ def squared(w, y):
     return 0.5 * (y - w) ** 2
 
 
-def estimate(loss=squared, weights=0.0, data=Y, **settings):
+def estimate(loss=squared, weights: Any = 0.0, data=Y, **settings):
     return ex.local.learning_coefficient(
         loss,
         weights,
@@ -73,6 +74,18 @@ def test_weights_that_are_no_minimum():
 
 def test_a_loss_that_is_not_finite():
     assert estimate(lambda w, y: jnp.log(w - 1.0) + y, max_seconds=2.0).verdict == "NOT FINITE"
+
+
+@pytest.mark.parametrize(
+    "loss", [lambda w, y: jnp.log(w - 1.0) + y, lambda w, y: jnp.sqrt(jnp.sum(w**2)) + y]
+)
+def test_nothing_is_run_from_weights_that_are_not_finite(loss):
+    """A loss, or its gradient alone; before, all the time was used, and more."""
+    lost = estimate(loss, max_seconds=100.0)
+    assert lost.verdict == "NOT FINITE" and lost.evaluations == 0 and lost.seconds < 30.0
+    assert "not finite" in str(lost)
+    told = ex.local.susceptibilities(loss, 0.0, Y, key=jax.random.key(0), num_draws=40)
+    assert not told.ok and told.coefficient.evaluations == 0
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1e-9])
@@ -139,11 +152,35 @@ def test_parts_of_a_module(trainable, count):
     assert sum(itertools.compress(sizes, np.logical_not(same))) == count
 
 
+def test_entries_that_stay_are_not_sampled():
+    """A mask of entries is what the entries by themselves are, in all that is told."""
+
+    def at(w, y):
+        return 0.5 * jnp.sum((w[:3] - y) ** 2)
+
+    w, y = np.zeros((10, 10), "float32"), np.broadcast_to(Y[:, None], (30, 3))
+    mask = np.arange(100).reshape(10, 10) < 3
+    law = local_law(lambda w, y: at(w.ravel(), y), w, y, 1.0, 1.0, mask)
+    assert [x.shape for x in jax.tree.leaves(law.centre)] == [(3,)] and law.num_moving == 3
+    moved = law.posterior.log_likelihood.weights(jnp.arange(1.0, 4.0))
+    np.testing.assert_array_equal(moved, np.where(mask, np.arange(1.0, 101.0).reshape(10, 10), w))
+    masked = estimate(lambda w, y: at(w.ravel(), y), w, y, trainable=mask)
+    parts = {"a": w.ravel()[:3], "b": w.ravel()[3:]}
+    alone = estimate(lambda w, y: at(w["a"], y), parts, y, trainable="a")
+    for name in ("estimate", "distance", "norm", "num_parameters", "acceptance"):
+        assert getattr(masked, name) == pytest.approx(getattr(alone, name), rel=0.02), name
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
         ({"loss": 3}, TypeError, "loss_of_one_example"),
         ({"loss": lambda w, y: jnp.ones(2)}, TypeError, "scalar"),
+        ({"loss": lambda w, y: (y - w)[None]}, TypeError, "loss_of_one.*float32 of shape .1,."),
+        ({"loss": lambda w, y: (w, y)}, TypeError, "loss_of_one.* tuple. Return the loss alone"),
+        ({"loss": lambda w, y: None}, TypeError, "loss_of_one_example returns None"),
+        ({"loss": lambda w, y: w * float(y)}, ValueError, "loss_of_one.*jax.numpy"),
+        ({"loss": lambda w, y: w * y[0]}, ValueError, r"loss_of_one.*of data, .*float32\[\]"),
         ({"weights": {"a": 1}}, TypeError, "floating-point"),
         ({"weights": jnp.zeros((), jnp.bfloat16)}, TypeError, "single precision"),
         ({"weights": {"a": 1.0, "b": jnp.float16(0)}}, TypeError, "float16"),
@@ -164,3 +201,11 @@ def test_parts_of_a_module(trainable, count):
 def test_wrong_arguments_are_named(settings, error, says):
     with pytest.raises(error, match=says):
         estimate(**({"max_seconds": 5.0} | settings))
+
+
+def test_queries_of_other_columns_are_named():
+    data, queries = np.ones((5, 2), "float32"), np.ones((5, 3), "float32")
+    with pytest.raises(ValueError, match=r"loss_of_one.* example of queries, .* are float32\[3\]"):
+        ex.local.influence(
+            lambda w, x: jnp.dot(w, x), np.ones(2), data, queries, key=jax.random.key(0)
+        )

@@ -1,6 +1,7 @@
 """BlackJAX's algorithms as kernels, and kernels as BlackJAX's algorithms."""
 
 import contextlib
+import inspect
 from collections.abc import Generator
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.checks import whole_number
 from ergodax.data.arrays import as_data, num_rows, take
 from ergodax.data.batching import Batching, WithoutReplacement
 from ergodax.kernel import Info, Kernel, check_kernel, initial_state
@@ -135,7 +137,7 @@ class StochasticAlgorithm(Kernel):
         size = num_rows(batch)
         with _as_blackjax_computes():
             inner = self.algorithm.step(
-                key_step, state.inner, batch, self.step_size, self.temperature
+                key_step, state.inner, batch, self.step_size, temperature=self.temperature
             )
         new = AlgorithmState(inner, batches)
         return new, _info(new, None, self.step_size, self.gradients_per_step * size)
@@ -173,8 +175,9 @@ def from_blackjax(
         A kernel whose states have a `position`. Info has what the algorithm tells.
 
     Raises:
-        TypeError: not an algorithm, or a batch size that is not an integer.
-        ValueError: a missing batch size or step size, or bad data.
+        TypeError: not an algorithm, or one whose step takes other arguments than these, or a count
+            that is not an integer.
+        ValueError: a missing batch size or step size, a count below 1, or bad data.
 
     Example:
         >>> import blackjax, ergodax as ex, jax, jax.numpy as jnp
@@ -190,9 +193,14 @@ def from_blackjax(
             "algorithm must have init and step, as blackjax.nuts(log_density, ...) has, not "
             f"{algorithm!r}."
         )
+    num_data = whole_number("num_data", num_data)
+    gradients_per_step = whole_number("gradients_per_step", gradients_per_step)
     size = jnp.asarray(step_size, float)
     if data is None:
+        _check_step(algorithm, ("rng_key", "state"), "With data= it is also given a batch.")
         return Algorithm(algorithm, size, num_data)
+    given = ("rng_key", "state", "batch", "step_size")
+    _check_step(algorithm, given, "Without data= it is given no batch.", temperature=1.0)
     if batch_size is None or not float(size) > 0.0:
         raise ValueError(
             f"an algorithm that is given data needs batch_size and a positive step_size, not "
@@ -204,6 +212,19 @@ def from_blackjax(
         algorithm, size, jnp.asarray(temperature, float), data, int(batch_size), batching,
         gradients_per_step,
     )  # fmt: skip
+
+
+def _check_step(algorithm: Any, given: tuple[str, ...], hint: str, **named: Any) -> None:
+    """Refuse an algorithm whose step can't be called as here. Raises: TypeError."""
+    signature = inspect.signature(algorithm.step)
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters)
+        raise TypeError(
+            f"the algorithm's step takes {takes}, but would be given {', '.join([*given, *named])}:"
+            f" {error}. {hint}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from ergodax.local import in_place
 from ergodax.local.chains import LARGE
 from ergodax.local.law import LocalLaw, local_law
 from ergodax.local.result import LearningCoefficient
-from ergodax.local.rounds import Sampled, sampled, slope
+from ergodax.local.rounds import Sampled, sampled, slope, unmoved
 from ergodax.target.mode import TOLERANCE, enough, find_mode
 from ergodax.tune.budget import Deadline
 from ergodax.tune.descent import seconds_of_gradient
@@ -135,8 +135,9 @@ def checked_law(
     localization: Any,
     trainable: Any,
     batch_size: Any,
+    name: str = "data",
 ) -> LocalLaw:
-    """The law of arguments that are right.
+    """The law of arguments that are right; `name` is what the user calls the data.
 
     Raises:
         TypeError: as `learning_coefficient`.
@@ -157,7 +158,7 @@ def checked_law(
     )
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size)
-    return local_law(loss, weights, data, temperature, localization, trainable, batch_size)
+    return local_law(loss, weights, data, temperature, localization, trainable, batch_size, name)
 
 
 def chains_of(law: LocalLaw, num_chains: Any) -> int:
@@ -178,18 +179,20 @@ def estimated(
 ) -> tuple[LearningCoefficient, Sampled]:
     """The coefficient of a law, and its chains."""
     began = time.perf_counter() if began is None else began
-    shortfall, searched = _shortfall(law, accuracy, deadline)
-    run = sampled(law, key, num_chains, accuracy, deadline)
+    initial = float(eqx.filter_jit(initial_loss)(law))
+    shortfall, searched = _shortfall(law, initial, accuracy, deadline)
+    if np.isnan(shortfall):
+        run = unmoved(law, key, num_chains, deadline)
+    else:
+        run = sampled(law, key, num_chains, accuracy, deadline)
     found, counted, chains = run.told, run.counted, run.chains
     known = counted.energy.shape[1] >= 4
     rise, rise_error = slope(counted.energy) if known else (np.nan, np.nan)
     scale = law.num_data / law.temperature
-    initial = float(eqx.filter_jit(initial_loss)(law))
     took = time.perf_counter() - began
-    acceptance = float(run.trace.acceptance.mean()) if run.trace.acceptance.size else np.nan
     how = (
         f"Chains: {num_chains} of HMC, trajectories of {chains.length} steps of {chains.step:.2g}, "
-        f"acceptance {acceptance:.2f}, {chains.evaluations:.2g} gradients of examples, "
+        f"acceptance {run.acceptance:.2f}, {chains.evaluations:.2g} gradients of examples, "
         f"{took:.1f} s."
     )
     coefficient = LearningCoefficient(
@@ -213,7 +216,7 @@ def estimated(
         initial_loss=initial,
         loss_trace=initial + run.trace.energy / scale,
         burn_in=run.burn_in,
-        acceptance=acceptance,
+        acceptance=run.acceptance,
         evaluations=chains.evaluations,
         seconds=took,
         seconds_wanted=run.seconds_wanted(accuracy, took),
@@ -228,13 +231,18 @@ def initial_loss(law: LocalLaw) -> Any:
     return jnp.mean(law.posterior.data[1])
 
 
-def _shortfall(law: LocalLaw, accuracy: float, deadline: Deadline) -> tuple[float, str]:
+def _shortfall(
+    law: LocalLaw, initial: float, accuracy: float, deadline: Deadline
+) -> tuple[float, str]:
     """t (L_n(w*) - L_n) at the minimum of U nearby, and a doubt about it.
 
+    NaN where the loss at w*, `initial`, or its gradient is not finite: no way leads from there.
     No search is needed where even the localization alone, whose curvature is the least there is,
     would let the potential fall by less than a small part of the accuracy.
     """
     slope = eqx.filter_jit(law.gradient)(law.centre)
+    if not (np.isfinite(initial) and bool(tree.all_finite(slope))):
+        return np.nan, ""
     fall = float(tree.dot(slope, slope)) / (2.0 * float(law.localization))
     if not np.isfinite(fall) or fall < 0.1 * accuracy:
         return 0.0, ""

@@ -123,7 +123,8 @@ def influence(
     """
     settings = (temperature, localization, trainable, batch_size)
     law = checked_law(loss_of_one_example, weights, data, *settings)
-    asked = checked_law(loss_of_one_example, weights, queries, law.temperature, *settings[1:])
+    settings = (law.temperature, *settings[1:])
+    asked = checked_law(loss_of_one_example, weights, queries, *settings, name="queries")
     run = _draws(law, asked, key, num_draws, accuracy, max_seconds, num_chains, losses)
     seen, n = run.losses, law.num_data
     beta = 1.0 / law.temperature

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import num_rows, sum_in_chunks
-from ergodax.target.base import AbstractTarget
+from ergodax.target.base import AbstractTarget, evaluated, returned
 from ergodax.target.posterior import Posterior
 
 CHUNK = 1024  # rows at a time: what a pass keeps stays in the caches
@@ -31,16 +31,16 @@ class _Tempered(eqx.Module):
     """-beta (loss(w, example) - loss(w*, example)): differences keep the digits of a float32."""
 
     loss: Callable[[PyTree, PyTree], Any]
-    centre: PyTree
+    centre: PyTree  # what moves: whole leaves, or of each leaf the entries at `places`
+    leaves: PyTree  # those of which some entries move, at w*; None where all entries do
+    places: PyTree  # the entries that move, as numbers in the flat leaf; None likewise
     rest: PyTree  # the leaves that stay as they are
-    mask: PyTree  # of the entries that move, as 0 and 1; None where all do
     beta: Float[Array, ""]
 
     def weights(self, position: PyTree) -> PyTree:
         """The user's weights."""
-        if self.mask is not None:
-            moved = lambda x, c, m: c + m.astype(c.dtype) * (x - c)  # noqa: E731
-            position = jax.tree.map(moved, position, self.centre, self.mask)
+        if self.places is not None:
+            position = jax.tree.map(_put, self.leaves, self.places, position)
         return eqx.combine(position, self.rest)
 
     def __call__(self, position: PyTree, row: tuple[PyTree, Float[Array, ""]]) -> Array:
@@ -96,12 +96,7 @@ class LocalLaw(AbstractTarget):
     @property
     def num_moving(self) -> int:
         """How many parameters move."""
-        mask = self._tempered.mask
-        return (
-            tree.size(self.centre)
-            if mask is None
-            else sum(map(int, map(jnp.sum, jax.tree.leaves(mask))))
-        )
+        return tree.size(self.centre)
 
     @property
     def centre(self) -> PyTree:
@@ -143,32 +138,66 @@ def local_law(
     localization: float,
     trainable: Any = None,
     chunk: int | None = None,
+    name: str = "data",
 ) -> LocalLaw:
     """The law about `weights`; see `learning_coefficient` for the arguments.
+
+    `name` is what the user calls the data.
 
     Raises:
         TypeError: weights without floating-point arrays, a loss that returns no scalar, a mask of
             another kind.
-        ValueError: no leaf that is trainable.
+        ValueError: no leaf that is trainable, or a loss that can't be evaluated at an example.
     """
     moving, rest, mask = _taken_apart(weights, trainable)
     moving = tree.freeze(moving, "weights")
     _check_precision(moving)
     dtype = tree.result_dtype(moving)
-    tempered = _Tempered(loss, moving, rest, mask, jnp.asarray(1.0 / temperature, dtype))
+    leaves = places = None
+    if mask is not None:  # the chains do not see the entries that stay
+        leaves, places = moving, jax.tree.map(np.flatnonzero, mask)
+        moving = jax.tree.map(lambda x, at: x.ravel()[at], leaves, places)
+        places = jax.tree.map(jnp.asarray, places)
+    beta = jnp.asarray(1.0 / temperature, dtype)
+    tempered = _Tempered(loss, moving, leaves, places, rest, beta)
     prior = _Localised(moving, jnp.asarray(localization, dtype))
-    rows = num_rows(Posterior(prior, tempered, data).data)
+    examples = Posterior(prior, tempered, data).data
+    _check_loss(tempered, moving, examples, name)
+    rows = num_rows(examples)
     zeros = jnp.zeros(rows, dtype)
     law = LocalLaw(Posterior(prior, tempered, (data, zeros)), min(chunk or CHUNK, rows))
-    law.posterior.check(moving)
     base = eqx.filter_jit(law.excess_losses)(moving)
     return eqx.tree_at(lambda law: law.posterior.data, law, (law.posterior.data[0], base))
+
+
+def _put(leaf: Array, places: Array, values: Array) -> Array:
+    """The leaf with other values at some places."""
+    return leaf.ravel().at[places].set(values, unique_indices=True).reshape(leaf.shape)
 
 
 def squared_distance(position: PyTree, centre: PyTree) -> Float[Array, ""]:
     """|w - w*|^2."""
     away = tree.subtract(position, centre)
     return tree.dot(away, away)
+
+
+def _check_loss(tempered: _Tempered, position: PyTree, examples: PyTree, name: str) -> None:
+    """Fail where the loss of one example is no number. Raises: TypeError, ValueError."""
+    example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), examples)
+    loss = evaluated(
+        f"loss_of_one_example can't be evaluated at the weights and one example of {name}",
+        "Check the shapes of the examples against those of the weights.",
+        lambda x, row: returned("loss_of_one_example", tempered.loss(tempered.weights(x), row)),
+        position,
+        example,
+    )
+    many = not isinstance(loss, jax.ShapeDtypeStruct)
+    if many or loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
+        kind = type(loss).__name__ if many else f"{loss.dtype} of shape {loss.shape}"
+        raise TypeError(
+            "loss_of_one_example must return a scalar for ONE example, a floating-point number, "
+            f"not {kind}. " + ("Return the loss alone." if many else "Try jnp.sum(...).")
+        )
 
 
 def _check_precision(moving: PyTree) -> None:
@@ -231,5 +260,5 @@ def _by_tree(weights: PyTree, floats: PyTree, trainable: PyTree) -> tuple[PyTree
     if all(m.all() or not m.any() for m in flags):
         return there.unflatten(moves), None
     leaves = zip(flags, jax.tree.leaves(weights), strict=True)
-    whole = [jnp.asarray(np.broadcast_to(m, np.shape(x))) for m, x in leaves]
+    whole = [np.broadcast_to(m, np.shape(x)) for m, x in leaves]
     return there.unflatten(moves), there.unflatten(whole)

@@ -36,7 +36,7 @@ class LearningCoefficient:
             (m - 1) / log(t)^2 with multiplicity m. What log t does not explain is not in it.
         slope_error: its Monte Carlo standard error.
         shortfall: t (L_n(w*) - L_n at the minimum nearby), at least 0. About the minimum the
-            coefficient is `estimate` + `shortfall`.
+            coefficient is `estimate` + `shortfall`. NaN where the loss at w* is not finite.
         distance: the root mean square of |w - w*|.
         norm: |w*|.
         temperature: 1 / beta.
@@ -89,9 +89,11 @@ class LearningCoefficient:
     @property
     def verdict(self) -> str:
         """KNOWN, IMPRECISE, NOT CONVERGED, NEGATIVE or NOT FINITE."""
-        if np.isfinite(self.initial_loss) and self.loss_trace.shape[1] == 0:
+        if not np.isfinite(self.initial_loss) or self.acceptance == 0.0:
+            return "NOT FINITE"
+        if self.loss_trace.shape[1] == 0:
             return "NOT CONVERGED"
-        if not np.isfinite([self.estimate, self.initial_loss]).all() or self.acceptance == 0.0:
+        if not np.isfinite(self.estimate):
             return "NOT FINITE"
         if self.estimate <= 0.0:
             return "NEGATIVE"
@@ -106,8 +108,8 @@ class LearningCoefficient:
         match self.verdict:
             case "NOT FINITE":
                 return (
-                    "The loss at the weights is not finite, or no trajectory from there is. Look "
-                    "at the loss of single examples at these weights."
+                    "The loss at the weights or its gradient is not finite, or no trajectory from "
+                    "there is. Look at the loss of single examples at these weights."
                 )
             case "NEGATIVE":
                 cause = "these are no minimum. Train on, or"

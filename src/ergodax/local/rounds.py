@@ -88,6 +88,13 @@ class Sampled(NamedTuple):
         """The draws that count."""
         return self.trace.after(self.burn_in)
 
+    @property
+    def acceptance(self) -> float:
+        """Of the trajectories; 0 of chains that can't move, NaN where there was no time for any."""
+        if not self.trace.acceptance.size:
+            return np.nan if self.chains.step else 0.0
+        return float(self.trace.acceptance.mean())
+
     def seconds_wanted(self, accuracy: float, took: float) -> float:
         """About how long all would take to be within the accuracy, from how long it took."""
         off = ERRORS * self.told.mcse / (accuracy * abs(self.told.mean))
@@ -121,6 +128,13 @@ def sampled(
             chains.lengthen()
         more = int(np.ceil(done * (_growth(found, accuracy) - 1.0)))
         trace = trace.joined(chains.run(more).energies())
+
+
+def unmoved(law: LocalLaw, key: PRNGKeyArray, num_chains: int, deadline: Deadline) -> Sampled:
+    """Chains at w*, from where no trajectory would be accepted."""
+    nothing = np.zeros((num_chains, 0))
+    trace = Trace(nothing, nothing, nothing[..., None], nothing)
+    return Sampled(Chains(law, key, num_chains, deadline, 0.0), trace, 0, told(trace))
 
 
 def _growth(found: Told, accuracy: float) -> float:

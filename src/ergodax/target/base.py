@@ -58,22 +58,12 @@ class AbstractTarget(tree.Identified):
             ValueError: the target's functions reject the shapes.
             TypeError: they do not return a floating-point scalar.
         """
-        try:
-            out = jax.eval_shape(lambda x: self._potential_as_checked(x), position)
-        except (TypeError, ValueError, LookupError) as error:
-            if getattr(error, "ergodax", False):
-                raise
-            shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree.bare(position))
-            advice = "Check the position's shapes against the data's."
-            if isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError):  # of tracing
-                advice = (
-                    "Its functions must compute with jax.numpy, not NumPy, and have no float(), "
-                    "int(), bool() or `if` on values: try jnp.where or jax.lax.cond."
-                )
-            raise ValueError(
-                f"the target can't be evaluated at this position, whose leaves are {shapes}: "
-                f"{str(error).splitlines()[0].rstrip('.')}. {advice}"
-            ) from error
+        out = evaluated(
+            "the target can't be evaluated at this position",
+            "Check the position's shapes against the data's.",
+            lambda x: self._potential_as_checked(x),
+            position,
+        )
         if out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
             raise TypeError(
                 f"the potential must return one floating-point number, not {out.dtype} of shape "
@@ -125,6 +115,32 @@ def returned(name: str, value: Any) -> Any:
         refused = refusal(f"{name} returns None. Try ending it with `return` and the value.")
         raise refused
     return value
+
+
+def evaluated(failure: str, advice: str, function: Callable[..., Any], *arguments: PyTree) -> Any:
+    """What a user's function returns, with shapes and dtypes in place of arrays.
+
+    Raises:
+        ValueError: it fails, which `failure` says, with the shapes of the last argument; `advice`
+            is what to do about it.
+        TypeError: what it returned has been refused within.
+    """
+    try:
+        return jax.eval_shape(function, *arguments)
+    except (TypeError, ValueError, LookupError) as error:
+        if getattr(error, "ergodax", False):
+            raise
+        if isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError):  # of tracing
+            advice = (
+                "Its functions must compute with jax.numpy, not NumPy, and have no float(), "
+                "int(), bool() or `if` on values: try jnp.where or jax.lax.cond."
+            )
+        last = tree.bare(arguments[-1])
+        shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", last)
+        raise ValueError(
+            f"{failure}, whose leaves are {shapes}: {str(error).splitlines()[0].rstrip('.')}. "
+            f"{advice}"
+        ) from error
 
 
 def refusal(message: str) -> TypeError:

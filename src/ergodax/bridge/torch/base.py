@@ -207,7 +207,8 @@ class Sampler(torch.optim.Optimizer, Memory):
                 "generators" the noise goes on from this sampler's own.
 
         Raises:
-            ValueError: the generators of the run were on other devices.
+            ValueError: the generators of the run were on other devices, or it lacks a setting: it
+                is of another sampler, or that was a function and is not one here.
         """
         states = state_dict.get("generators", {})
         if states and set(states) != set(self.generators):
@@ -221,6 +222,13 @@ class Sampler(torch.optim.Optimizer, Memory):
             {n: v for n, v in own.items() if callable(v)} | group
             for own, group in zip(self.param_groups, saved, strict=False)
         ]
+        for number, group in enumerate(groups):
+            if missing := [name for name in self.defaults if name not in group]:
+                raise ValueError(
+                    f"the saved group {number} has no {' and no '.join(missing)}, which "
+                    f"{type(self).__name__} needs. Functions are not saved: give the constructor "
+                    "those of the run. Or the run was of another sampler: make one of its class."
+                )
         content = {"state": state_dict["state"], "param_groups": groups + saved[len(groups) :]}
         super().load_state_dict(content)
         for device, state in states.items():

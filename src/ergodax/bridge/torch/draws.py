@@ -87,7 +87,7 @@ class Draws:
     def _checked(self, params: Any) -> dict[str, torch.Tensor]:
         """Copies on the CPU with an axis of chains, finite and like the draws before."""
         named = named_tensors("params", params)
-        draw = {name: x.detach().to("cpu", copy=True) for name, x in named.items()}
+        draw = {_raw(name): x.detach().to("cpu", copy=True) for name, x in named.items()}
         if not self.chains:
             draw = {name: x[None] for name, x in draw.items()}
         shapes = {name: tuple(x.shape) for name, x in draw.items()}
@@ -156,7 +156,8 @@ class Draws:
         """What all draws of all chains predict together.
 
         Args:
-            model: what the parameters belong to; it keeps its own.
+            model: what the parameters belong to; it keeps its own. Those that it has and the draws
+                have not, such as frozen layers, predict as they are in it.
             inputs: the rows to predict for, shape (n, ...), on the model's device.
             likelihood: what an output means, of `ergodax.network.likelihoods`: Categorical(),
                 Bernoulli() or Gaussian(noise).
@@ -169,9 +170,10 @@ class Draws:
             `log_density`.
 
         Raises:
-            TypeError: not a module, not a tensor, or no likelihood.
-            ValueError: no draws, a model with BatchNorm or dropout in training mode, or outputs or
-                targets that do not fit.
+            TypeError: not a module or one that returns no tensor, no tensor of inputs, or no
+                likelihood.
+            ValueError: no draws, draws of a parameter that the model lacks, a model with BatchNorm
+                or dropout in training mode, or outputs or targets that do not fit.
         """
         whole_number("chunk_size", chunk_size)
         rows = len(inputs) if batch_size is None else whole_number("batch_size", batch_size)
@@ -180,18 +182,34 @@ class Draws:
         if not isinstance(inputs, torch.Tensor):
             raise TypeError(f"inputs must be a tensor, not {type(inputs).__name__}.")
         check_module(model)
-        known = None if targets is None else torch.as_tensor(targets).detach().cpu().numpy()
+        if lacking := [n for n in (self._kept or [{}])[0] if n not in _names_in(model)]:
+            raise ValueError(
+                f"the draws have {lacking}, which the model has not: its parameters are "
+                f"{list(_names_in(model))}. Give the module whose parameters were drawn."
+            )
+        if targets is not None:
+            targets = torch.as_tensor(targets).detach().cpu()
+            # NumPy has no bfloat16.
+            targets = (targets.float() if targets.dtype == torch.bfloat16 else targets).numpy()
         chunks = self._outputs(model, inputs, chunk_size, rows)
-        return predict_from_outputs(chunks, likelihood, known)
+        return predict_from_outputs(chunks, likelihood, targets)
 
     @torch.no_grad()
     def _outputs(
         self, model: torch.nn.Module, inputs: torch.Tensor, size: int, rows: int
     ) -> Iterator[np.ndarray]:
         """The outputs of some draws at a time, shape (draws, n, ...)."""
+        names = _names_in(model)
 
         def call(params: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
-            return torch.func.functional_call(model, params, (batch,))
+            own = {names[n]: x for n, x in params.items()}
+            output = torch.func.functional_call(model, own, (batch,))
+            if not isinstance(output, torch.Tensor):
+                raise TypeError(
+                    f"the model must return a tensor, not {type(output).__name__}. Try a module "
+                    "around it whose forward returns the outputs alone, such as model(x)[0]."
+                )
+            return output
 
         every = [
             {n: x[chain] for n, x in draw.items()}
@@ -208,3 +226,14 @@ class Draws:
                 for batch in inputs.split(rows)
             ]
             yield torch.cat(parts, dim=1).cpu().double().numpy()  # autocast may give halves
+
+
+def _raw(name: str) -> str:
+    """A parameter's name without what torch.compile puts before it."""
+    return name.replace("_orig_mod.", "")
+
+
+def _names_in(model: torch.nn.Module) -> dict[str, str]:
+    """The model's own name of each parameter and buffer, by the name that draws have for it."""
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
+    return {_raw(name): name for name, _ in tensors}

@@ -126,7 +126,7 @@ class Functional:
 
         Raises:
             TypeError: not a dict of tensors.
-            ValueError: gradients or normals of other names than the parameters.
+            ValueError: gradients or normals of other names or shapes than the parameters.
         """
         if lr is not None:
             real_number("lr", lr, above=0.0)

@@ -61,7 +61,7 @@ def _dropout(layer: torch.nn.Module) -> float:
 
 
 def named_tensors(what: str, tensors: Any, like: Named | None = None) -> Named:
-    """A dict of tensors, with the names of `like` and in its order.
+    """A dict of tensors, with the names and shapes of `like` and in its order.
 
     Raises: TypeError, ValueError.
     """
@@ -75,4 +75,10 @@ def named_tensors(what: str, tensors: Any, like: Named | None = None) -> Named:
     if tensors.keys() != like.keys():
         odd = sorted(tensors.keys() ^ like.keys())
         raise ValueError(f"{what} and the parameters have different names: {odd}.")
+    for name, tensor in tensors.items():
+        if tensor.shape != like[name].shape:
+            raise ValueError(
+                f"{what}[{name!r}] has shape {tuple(tensor.shape)}, but the parameter has "
+                f"{tuple(like[name].shape)}."
+            )
     return {name: tensors[name] for name in like}
