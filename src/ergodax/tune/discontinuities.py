@@ -14,8 +14,10 @@ from ergodax.tune.doubts import names_of
 
 PAIRS = 2  # of draws, between which it is looked
 CELLS, LIKELY = 16, 3  # of the way, and those that are looked at more closely
-HALVINGS = 12  # of a cell
+HALVINGS = 12  # of a cell, as many as it mostly takes to find that nothing jumps
 EVALUATIONS = PAIRS * 2 * (CELLS + LIKELY * HALVINGS)  # about, in all
+DEEPEST = 2.0**-8  # over the roundoff: into so many parts a cell is cut, before noise begins
+BESIDE = 8  # parts on each side of a jump, that tell it from noise
 JUMP = 0.05  # in potential
 ROUNDINGS = 100.0  # of the potential
 NOISES = 4.0  # times what the gradient does not explain right beside it
@@ -72,16 +74,21 @@ def _narrowed(
     ends = np.linspace(0.0, 1.0, CELLS + 1).tolist()
     cells = sorted(itertools.pairwise(ends), key=lambda cell: -unexplained(*cell))
     for low, high in cells[:LIKELY]:
-        for _ in range(HALVINGS):
+        # As deep as floats go: of a wall that is smooth but narrow nothing is left then.
+        for _ in range(int(np.log2(DEEPEST / eps))):
+            if not unexplained(low, high) > JUMP:
+                break
             middle = 0.5 * (low + high)
             left = unexplained(low, middle) > unexplained(middle, high)
             low, high = (low, middle) if left else (middle, high)
         rounding = eps * max(abs(found(low)[0]), abs(found(high)[0]))
         jump, width = unexplained(low, high), high - low
-        beside = [unexplained(t - width, t) for t in (low, low - width)]
-        beside += [unexplained(t, t + width) for t in (high, high + width)]
+        if not jump > JUMP:
+            continue
+        beside = [unexplained(low - (k + 1) * width, low - k * width) for k in range(BESIDE)]
+        beside += [unexplained(high + k * width, high + (k + 1) * width) for k in range(BESIDE)]
         # What is as large beside it is noise, as that of a matrix that is hardly definite.
-        if np.inf > jump > max(JUMP, ROUNDINGS * rounding, NOISES * max(beside)):
+        if np.inf > jump > max(ROUNDINGS * rounding, NOISES * max(beside)):
             return a + low * (b - a), a + high * (b - a)
     return None
 
