@@ -188,7 +188,7 @@ def doublings_within(
 
 def _unfinished(warm: "Warm") -> str:
     """That a warm-up was cut, and how long NUTS takes, where two blocks or more have told."""
-    doubt = "the time was up before NUTS had found its step and its scales"
+    doubt = "the time for tuning was up before NUTS had found its step and its scales"
     if not np.isfinite(warm.whole):
         return f"{doubt}, of which it was left too little; try a max_seconds twice as large"
     wanted = f"{warm.whole:,.0f} s after the search for its start"
