@@ -145,7 +145,8 @@ def posterior(
             a Linen module bound to its variables (`module.bind(variables)`), or a
             `network.Function` of parameters and rows, such as one of Haiku.
         data: (inputs, targets), leading axis N in common; inputs may be a tree. Or a source of
-            such pairs, as of ex.data.npy.
+            such pairs, as of ex.data.npy, of which the first rows are checked. A later label that
+            is none makes the density NaN.
         likelihood: one of network.likelihoods: Gaussian, Categorical, Bernoulli.
         prior: one of network.priors for all arrays, or ByPath; by default normal with standard
             deviation 1 / sqrt(inputs), and 1 for biases.
@@ -183,10 +184,10 @@ def posterior(
             "likelihood must be one of network.likelihoods, such as Gaussian(0.1), not "
             f"{likelihood!r}."
         )
-    if not isinstance(data, Source):
-        if not (isinstance(data, tuple | list) and len(data) == 2):
-            raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
-        data = tuple(data)
+    pair = data.row if isinstance(data, Source) else data
+    if not (isinstance(pair, tuple | list) and len(pair) == 2):
+        raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
+    data = data if isinstance(data, Source) else tuple(data)
     network, parameters = take_apart(module, batched, trainable)
     network = network.computed_in(compute_dtype)
     paths = _paths(parameters)
@@ -196,15 +197,17 @@ def posterior(
         priors = [check_prior(Normal() if prior is None else prior)] * len(paths)
     start = {"network": parameters, **likelihood.start()}
     made = NetworkPosterior(Program(network, likelihood, priors), data, start)
-    if isinstance(data, Source):
-        return made  # which shapes its rows have is seen later
-    _check(made)
-    network = network.fitted_to(parameters, made.data[0])
+    rows, targets = _first_rows(data) if isinstance(data, Source) else made.data
+    _check(made, rows, targets)
+    network = network.fitted_to(parameters, rows)
     return NetworkPosterior(Program(network, likelihood, priors), data, start)
 
 
-def _check(posterior: NetworkPosterior) -> None:
-    rows, targets = posterior.data
+def _first_rows(source: Source) -> PyTree:
+    return source.as_seen(next(source.scan(min(BLOCK, source.num_rows))))
+
+
+def _check(posterior: NetworkPosterior, rows: PyTree, targets: Any) -> None:
     network = posterior.program.network
     try:
         outputs = jax.eval_shape(network, posterior.start["network"], rows)
