@@ -111,25 +111,35 @@ class Network(eqx.Module):
     batched: bool = eqx.field(static=True)  # whether the module takes a whole batch
     convolves: bool = eqx.field(static=True, default=False)  # then by products, on a host
     compute_dtype: Any = eqx.field(static=True, default=None)  # of the forward pass; None: as given
+    # The module's own dtype of each parameter array that has fewer bits than the position's
+    # float32; None for others.
+    own: tuple[Any, ...] = eqx.field(static=True, default=())
 
     def module(self, parameters: PyTree) -> Any:
-        """The module with these parameters, a tree like that of `take_apart`."""
+        """The module with these parameters, a tree like that of `take_apart`, in its own dtypes."""
+        if any(self.own):
+            leaves, structure = jax.tree.flatten(parameters)
+            parameters = structure.unflatten(map(_cast, self.own, leaves))
+        return self._whole(parameters)
+
+    def _whole(self, parameters: PyTree) -> Any:
         parameters = parameters if self.fixed is None else eqx.combine(parameters, self.fixed)
         return self.put_together(parameters, self.rest)
 
     def __call__(self, parameters: PyTree, rows: PyTree) -> Array:
-        """The outputs for some rows, leading axis n, in the dtype of the parameters."""
-        dtype = tree.result_dtype(parameters)
-        network, parameters, rows = _cast(self.compute_dtype, (self, parameters, rows))
+        """The outputs for some rows, leading axis n; of fewer bits, in the parameters' dtype."""
+        low = self.compute_dtype
+        network, cast, rows = _cast(low, (self, parameters, rows))
 
         def outputs(parameters: PyTree, rows: PyTree) -> Array:
-            module = network.module(parameters)
+            module = network.module(parameters) if low is None else network._whole(parameters)
             return module(rows) if self.batched else jax.vmap(module)(rows)
 
         if self.convolves and jax.default_backend() == "cpu":
             outputs = as_products(outputs)
-        found = outputs(parameters, rows)
-        return found if self.compute_dtype is None else found.astype(dtype)
+        found = outputs(cast, rows)
+        fewer = low is not None or any(self.own)
+        return _cast(tree.result_dtype(parameters), found) if fewer else found
 
     def computed_in(self, dtype: Any) -> "Network":
         """The same network with another dtype of the forward pass. Raises: TypeError for none."""
@@ -163,8 +173,8 @@ def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tupl
     """A module as a function of its parameters, and these: its floating-point arrays.
 
     They are the module with None in place of all else for Equinox, a dict for Flax; where
-    `trainable` chooses some, the others are None too. By default an Equinox module takes one row
-    and all others a batch; `batched` says otherwise.
+    `trainable` chooses some, the others are None too. Those in half precision are held in single.
+    By default an Equinox module takes one row and all others a batch; `batched` says otherwise.
     Raises: TypeError for what is no such module, ValueError for one with no posterior.
     """
     if batched is not None:
@@ -177,12 +187,26 @@ def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tupl
         if jnp.iscomplexobj(leaf):
             raise TypeError(f"{tree.path_name(path)} is complex; a position must be real.")
     if trainable is None:
-        return network, parameters
+        return _held(network, parameters)
     chosen = tree.chosen_by_name(trainable, parameters)
     moving, fixed = eqx.partition(parameters, chosen)
     which = zip(network.inputs, jax.tree.leaves(chosen), strict=True)
     inputs = tuple(count for count, moves in which if moves)
-    return dataclasses.replace(network, fixed=fixed, inputs=inputs), moving
+    return _held(dataclasses.replace(network, fixed=fixed, inputs=inputs), moving)
+
+
+def _held(network: Network, parameters: PyTree) -> tuple[Network, PyTree]:
+    """Parameters as samplers hold them: of fewer bits, in single precision.
+
+    A step is smaller than the rounding of a weight in half precision, and would be lost.
+    """
+
+    def few(x: Array | np.ndarray) -> bool:
+        return jnp.finfo(x.dtype).bits < 32
+
+    own = tuple(x.dtype if few(x) else None for x in jax.tree.leaves(parameters))
+    held = jax.tree.map(lambda x: x.astype(jnp.float32) if few(x) else x, parameters)
+    return dataclasses.replace(network, own=own), held
 
 
 def _parts(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
