@@ -116,7 +116,7 @@ def test_another_dtype_is_refused(dtype):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("trainable", [None, "layers.1"])
 def test_weights_in_half_precision_are_held_in_single(dtype, trainable, key):
-    """Rounded for the forward pass alone: small steps are kept, and sums are in single precision."""
+    """Rounded for the forward pass alone: small steps are kept, sums are in single precision."""
     low = jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, MLP)
     data = X.astype(dtype), Y
     posterior = network.posterior(low, data, Gaussian(0.5), trainable=trainable)

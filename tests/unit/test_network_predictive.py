@@ -247,3 +247,26 @@ def test_rows_of_other_columns_and_lists():
     data = X.tolist(), Y.tolist()
     listed = network.posterior(module, data, network.likelihoods.Gaussian())
     np.testing.assert_array_equal(listed.data[1], Y)
+
+
+@pytest.mark.parametrize("after", [0, 12])
+def test_burn_in_is_not_counted(after, key):
+    """Neither from a start, nor where a run goes on from another's state; nor by what is inside."""
+    posterior = linear_function()
+    inside = ex.online.accumulate(ex.sgld(ex.Minibatch(posterior, 5), 1e-3), m=ex.online.Moments())
+    kernel = network.predictive(inside, posterior, X_TEST, after=after)
+    far = jax.tree.map(lambda x: x + 50.0, posterior.start)
+    first = ex.sample(kernel, far, 20, burn_in=10, num_chains=2, key=key, progress=False)
+    common = {"key": key, "progress": False}
+    more = ex.sample(kernel, state=first.final_state, num_steps=10, burn_in=5, **common)
+    late, steps = max(after - 10, 0), first.position
+    both = jax.tree.map(lambda a, b: np.concatenate([a[:, late:], b], axis=1), steps, more.position)
+    expected = network.predict(posterior, both, X_TEST)
+    found = kernel.results(more)
+    assert found.count == expected.count == 2 * (30 - late)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4)
+    moments = inside.results(more.final_state.inner)["m"]["mean"]
+    whole = jax.tree.map(lambda a, b: np.concatenate([a, b], axis=1), steps, more.position)
+    jax.tree.map(
+        lambda mean, x: np.testing.assert_allclose(mean, x.mean((0, 1)), rtol=1e-4), moments, whole
+    )

@@ -256,7 +256,7 @@ def predictive(
         posterior: of the network, from `network.posterior`.
         rows: inputs to predict for, leading axis n.
         targets: of these rows, to be scored; None where they are not known.
-        after: steps that are not counted; the burn-in.
+        after: steps that are not counted; those of `ex.sample`'s burn_in never are.
         every: predict with every so many-th draw.
 
     Returns:
