@@ -90,7 +90,7 @@ def deep_ensemble(
     Raises:
         TypeError: no posterior of a network, no optimiser, or rows that are not in memory.
         ValueError: a number out of range, or positions that are not the posterior's.
-        FloatingPointError: no member has a finite loss.
+        FloatingPointError: a member had no finite loss after any epoch.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp
@@ -130,10 +130,12 @@ def deep_ensemble(
             losses += list(np.asarray(found))
             if _since_best(losses) >= patience:
                 break
-    if not np.isfinite(losses[-1]).any():
+    lost = np.flatnonzero(~np.isfinite(now.loss))
+    if lost.size:
+        which = "every member's loss" if lost.size == members else f"the loss of members {lost}"
         raise FloatingPointError(
-            "every member's loss is NaN or infinite. Try a smaller learning rate, and "
-            "standardised inputs and targets."
+            f"{which} was NaN or infinite after each epoch. Try a smaller learning rate, "
+            "standardised inputs and targets, and other starts for these members."
         )
     return Ensemble(tree.thaw(now.best), np.stack(losses), np.asarray(order[:held]))
 

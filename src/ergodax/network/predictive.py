@@ -301,7 +301,8 @@ def predict(
 
     Raises:
         TypeError: positions that are not the posterior's.
-        ValueError: positions of another structure, other shapes or none, and rows or targets that do not fit.
+        ValueError: positions of another structure, of other shapes or none, and rows or targets
+            that do not fit.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp
