@@ -195,7 +195,7 @@ class Categorical(Likelihood):
                 f"shape {outputs.shape[1:]}. For two classes and one output try "
                 "network.likelihoods.Bernoulli()."
             )
-        _check_labels(targets, outputs.shape[1])
+        check_labels(targets, outputs.shape[1])
 
 
 class Bernoulli(Likelihood):
@@ -224,7 +224,7 @@ class Bernoulli(Likelihood):
                 f"Bernoulli needs one output for a row, not shape {outputs.shape[1:]}. "
                 "For more classes try network.likelihoods.Categorical()."
             )
-        _check_labels(targets, 2)
+        check_labels(targets, 2)
 
 
 def _of_labels(density: Array, targets: Array, classes: int) -> Float[Array, " n"]:
@@ -237,7 +237,8 @@ def _of_labels(density: Array, targets: Array, classes: int) -> Float[Array, " n
     return density * jnp.where(right, 1.0, jnp.nan).astype(density.dtype)
 
 
-def _check_labels(targets: Any, classes: int) -> None:
+def check_labels(targets: Any, classes: int) -> None:
+    """Refuse labels that are not integers from 0 to classes - 1. Raises: ValueError."""
     if jnp.ndim(targets) != 1:
         raise ValueError(f"labels must have shape (n,), not {jnp.shape(targets)}.")
     if tree.is_traced(targets):
