@@ -76,7 +76,8 @@ class _Nnx:
     def __call__(self, parameters: PyTree, rest: PyTree) -> Any:
         from flax import nnx
 
-        return nnx.merge(self.graph, nnx.State(parameters), rest)
+        # New variables: the module may draw from its own random numbers, which changes them.
+        return nnx.merge(self.graph, nnx.State(parameters), jax.tree.map(lambda x: x, rest))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,9 +155,13 @@ class Network(eqx.Module):
         return dataclasses.replace(self, compute_dtype=dtype)
 
     def fitted_to(self, parameters: PyTree, rows: PyTree) -> "Network":
-        """The same network, after a look at whether it convolves such rows."""
+        """The same network, after a look at what it does with such rows."""
         convolves = uses(lambda both: self(*both), (parameters, rows), CONVOLUTION)
-        return dataclasses.replace(self, convolves=convolves)
+        inputs = self.inputs
+        if isinstance(self.put_together, _Linen):
+            known = _seen_in_linen(lambda: jax.eval_shape(self, parameters, rows))
+            inputs = tuple(map(known.get, _keys(parameters), inputs))
+        return dataclasses.replace(self, convolves=convolves, inputs=inputs)
 
 
 def _cast(dtype: Any, given: PyTree) -> PyTree:
@@ -267,10 +272,40 @@ def _nnx(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
             raise ValueError(DROPOUT.format(where=where, how="module.eval()"))
         if isinstance(node, nnx.LinearGeneral):
             known[(*map(str, path), "kernel")] = math.prod(np.atleast_1d(node.in_features).tolist())
+        if isinstance(node, nnx.ConvTranspose):
+            known[(*map(str, path), "kernel")] = _of_transposed(node, node.kernel[...])
     graph, parameters, rest = nnx.split(module, nnx.Param, ...)
     pure = nnx.to_pure_dict(parameters)
     inputs = _inputs_by_name(pure, known)
     return Network(rest, None, _Nnx(graph), inputs, batched), pure
+
+
+def _of_transposed(layer: Any, kernel: Array) -> int:
+    """Inputs of a transposed convolution, whose kernel may have its outputs before them."""
+    return kernel.size // kernel.shape[-2 if layer.transpose_kernel else -1]
+
+
+def _seen_in_linen(call: Callable[[], Any]) -> dict[tuple[str, ...], int]:
+    """Inputs of kernels whose shape alone does not tell, by the layers that are called."""
+    from flax import linen
+
+    known = {}
+
+    def look(call: Any, args: Any, options: Any, context: Any) -> Any:
+        found, layer = call(*args, **options), context.module
+        if isinstance(layer, linen.DenseGeneral | linen.ConvTranspose):
+            kernel = layer.get_variable("params", "kernel")
+            if isinstance(layer, linen.ConvTranspose):
+                count = _of_transposed(layer, kernel)
+            else:
+                first = np.size(layer.batch_dims)
+                count = math.prod(kernel.shape[first : first + np.size(layer.axis)])
+            known[(*layer.path, "kernel")] = count
+        return found
+
+    with linen.intercept_methods(look):
+        call()
+    return known
 
 
 def _linen(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
@@ -295,12 +330,17 @@ def _function(module: Function, batched: bool) -> tuple[Network, PyTree]:
     return Network(tree.hide(rest), None, _Function(module.apply), inputs, batched), parameters
 
 
+def _keys(parameters: PyTree) -> list[tuple[str, ...]]:
+    """The path of each array."""
+    paths = jax.tree_util.tree_leaves_with_path(parameters)
+    return [tuple(tree.path_name((key,)) for key in path) for path, _ in paths]
+
+
 def _inputs_by_name(
     parameters: PyTree, known: dict[tuple[str, ...], int] | None = None
 ) -> tuple[int, ...]:
     """Flax and Haiku keep outputs last; a bias beside an array has their shape."""
-    leaves = jax.tree_util.tree_leaves_with_path(parameters)
-    arrays = [(tuple(tree.path_name((key,)) for key in path), x) for path, x in leaves]
+    arrays = list(zip(_keys(parameters), jax.tree.leaves(parameters), strict=True))
     outputs = {key[:-1]: x.size for key, x in arrays if key and key[-1] in BIASES}
 
     def inputs(key: tuple[str, ...], x: Array) -> int:

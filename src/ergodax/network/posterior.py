@@ -150,7 +150,8 @@ def posterior(
             is none makes the density NaN.
         likelihood: one of network.likelihoods: Gaussian, Categorical, Bernoulli.
         prior: one of network.priors for all arrays, or ByPath; by default normal with standard
-            deviation 1 / sqrt(inputs), and 1 for biases.
+            deviation 1 / sqrt(inputs), and 1 for biases. An array of an Equinox module has its
+            outputs first, as in w @ x; of others, last, as in x @ w.
         batched: whether the module takes a whole batch; by default as above.
         trainable: the parameters that are sampled, all others staying as the module has them, such
             as trained weights: a name such as "layers.2", a pattern such as "*.bias" or "*lora*", a
