@@ -93,7 +93,7 @@ def test_a_member_that_never_had_a_finite_loss_is_named():
 def test_members_are_kept_where_the_last_epochs_are_lost():
     """Four epochs of three steps each are at a small rate, those after them at one without end."""
     posterior, starts = problem()
-    optimiser = optax.sgd(lambda step: jnp.where(step < 12, 0.001, 1e30))
+    optimiser = optax.sgd(lambda step: jnp.where(jnp.asarray(step) < 12, 0.001, 1e30))
     found = search(posterior, starts, optimiser=optimiser, epochs=20)
     assert not np.isfinite(found.losses[-1]).any()
     early = search(posterior, starts, optimiser=optax.sgd(0.001), epochs=4)

@@ -151,7 +151,7 @@ class _Adam(eqx.Module):
         return self._made().update(slope, state, position)
 
     def _made(self) -> Any:
-        def rate(count: Array) -> Array:
+        def rate(count: Any) -> Array:
             done = jnp.minimum(count, self.steps) / self.steps
             return 0.5 * RATE * (1.0 + jnp.cos(jnp.pi * done))
 

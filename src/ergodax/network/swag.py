@@ -55,8 +55,8 @@ class Swag:
             ValueError: no draws.
         """
         num_draws = whole_number("num_draws", num_draws)
-        law = map(tree.freeze, (self.mean, self.diagonal, self.deviations))
-        return tree.thaw(_draws(check_key(key), *law, num_draws))
+        mean, variance, deviations = map(tree.freeze, (self.mean, self.diagonal, self.deviations))
+        return tree.thaw(_draws(check_key(key), mean, variance, deviations, num_draws))
 
 
 @eqx.filter_jit
