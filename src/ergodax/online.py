@@ -104,7 +104,7 @@ def accumulate(
 
     Args:
         kernel: any kernel.
-        after: steps that are not counted; the burn-in.
+        after: steps that are not counted; those of `ex.sample`'s burn_in never are.
         every: count every so many-th position.
         function: of the position; its values are summarised instead.
         accumulators: by name, such as moments=ex.online.Moments().

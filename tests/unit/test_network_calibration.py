@@ -68,3 +68,32 @@ def test_refusals():
         network.coverage(np.ones(3), levels=1)
     with pytest.raises(ValueError, match="below must be probabilities"):
         network.coverage(np.array([1.5]))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "message"),
+    [
+        ([[0.9], [0.2]], [1, 0], r"has one column. Of class 1, try probabilities\[:, 0\]"),
+        ([[0.9, 0.1]] * 2, [1, 2], "integers from 0 to 1, not"),
+        ([[0.9, 0.1]] * 2, [0, -1], "integers from 0 to 1, not"),
+        ([0.9, 0.1], [2, 1], "integers from 0 to 1, not"),
+        ([[0.9, 0.1]] * 2, [0, 0.5], "integers from 0 to 1, not"),
+        ([[0.9, 0.1], [0.9, 0.9]], [0, 0], "must sum to 1, but row 1 sums to 1.8"),
+        ([[1.2, -0.2]], [0], r"must lie in \[0, 1\]"),
+    ],
+)
+def test_what_are_no_probabilities_or_labels(probabilities, labels, message):
+    with pytest.raises(ValueError, match=message):
+        network.calibration(probabilities, labels)
+    if "integers" not in message:
+        with pytest.raises(ValueError, match=message):
+            network.entropy(probabilities)
+
+
+def test_probabilities_may_be_rounded():
+    table = special.softmax(np.random.default_rng(0).normal(size=(50, 100)), axis=1)
+    for dtype in (np.float32, np.float16):
+        found = network.calibration(table.astype(dtype), np.zeros(50, int))
+        assert found.count.sum() == 50
+    assert network.calibration([1.0 + 1e-7, 0.0], [1, 0]).error == 0
+    assert (network.entropy([[1.0 + 1e-7, -1e-7]]) == 0).all()

@@ -83,6 +83,27 @@ def test_what_is_refused():
         search(posterior, starts, optimiser=optax.sgd(1e30))
 
 
+def test_a_member_that_never_had_a_finite_loss_is_named():
+    posterior, starts = problem()
+    bad = jax.tree.map(lambda x: x.at[jnp.array([0, 2])].set(3e30), starts)
+    with pytest.raises(FloatingPointError, match=r"loss of members \[0 2\] was NaN.*rate"):
+        search(posterior, bad, epochs=5)
+
+
+def test_members_are_kept_where_the_last_epochs_are_lost():
+    """Four epochs of three steps each are at a small rate, those after them at one without end."""
+    posterior, starts = problem()
+    optimiser = optax.sgd(lambda step: jnp.where(jnp.asarray(step) < 12, 0.001, 1e30))
+    found = search(posterior, starts, optimiser=optimiser, epochs=20)
+    assert not np.isfinite(found.losses[-1]).any()
+    early = search(posterior, starts, optimiser=optax.sgd(0.001), epochs=4)
+    best = early.losses.min(axis=0)
+    np.testing.assert_allclose(np.nanmin(found.losses, axis=0), best, rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), found.positions, early.positions
+    )
+
+
 def test_noise_that_differs_between_rows():
     """Density, outlook and predictive variance by hand."""
     likelihood = network.likelihoods.HeteroscedasticGaussian(0.1)

@@ -130,3 +130,38 @@ def test_learning_coefficient_of_a_module():
         k = np.linalg.eigvalsh(columns.T @ columns / 300)
         assert found.ok and found.num_parameters == columns.shape[1]
         assert abs(found.estimate - 0.5 * np.sum(t * k / (t * k + 1.0))) < 2.0 * found.error
+
+
+def test_modules_that_draw_in_their_forward_pass(key):
+    """Recurrent cells draw their first state, zeros, by the module's own random numbers."""
+
+    class Recurrent(nnx.Module):
+        def __init__(self, rngs):
+            self.cell = nnx.RNN(nnx.LSTMCell(8, 3, rngs=rngs))
+            self.out = nnx.Linear(3, 1, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(self.cell(x)[:, -1])
+
+    module = Recurrent(nnx.Rngs(0))
+    x = RNG.normal(size=(12, 4, 8)).astype(np.float32)
+    posterior = network.posterior(module, (x, Y), Gaussian(0.5))
+    kernel = ex.sgld(ex.Minibatch(posterior, 4), 1e-3)
+    samples = ex.sample(kernel, posterior.start, 5, key=key, progress=False)
+    found = network.predict(posterior, samples.position, x)
+    assert found.count == 5 and np.isfinite(found.mean).all()
+    outputs = posterior.module(posterior.start)(x)
+    np.testing.assert_allclose(outputs, module(x), rtol=1e-5)
+    values = posterior.log_likelihoods(posterior.start, posterior.data)
+    apart = Y - np.asarray(outputs)[:, 0]
+    expected = -0.5 * (apart / 0.5) ** 2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(values, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("transposed", "inputs"), [(True, 3 * 8), (False, 3 * 8)])
+def test_transposed_convolutions_count_their_inputs(transposed, inputs):
+    rngs = nnx.Rngs(0)
+    layer = nnx.ConvTranspose(8, 5, (3,), use_bias=False, transpose_kernel=transposed, rngs=rngs)
+    x, y = np.ones((6, 4, 8), np.float32), np.ones((6, 4, 5), np.float32)
+    posterior = network.posterior(layer, (x, y), Gaussian(0.5))
+    assert posterior.program.network.inputs == (inputs,)

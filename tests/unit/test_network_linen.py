@@ -76,3 +76,26 @@ def test_linen_chains_run(key):
 def test_refusals_of_linen_modules(module, error, message):
     with pytest.raises(error, match=message):
         network.posterior(module(), (X, Y), Gaussian())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_kernels_count_their_inputs_without_a_bias(bias):
+    class Layers(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            x = linen.MultiHeadDotProductAttention(num_heads=4, use_bias=bias)(x, x)
+            x = linen.ConvTranspose(5, (3,), use_bias=bias, transpose_kernel=True)(x)
+            x = linen.ConvTranspose(6, (2,), use_bias=bias)(x)
+            return linen.DenseGeneral((1, 2), axis=(-2, -1), use_bias=bias)(x)[:, 0]
+
+    x, y = np.ones((6, 4, 8), np.float32), np.ones((6, 2), np.float32)
+    module = Layers().bind(Layers().init(jax.random.key(0), x))
+    posterior = network.posterior(module, (x, y), Gaussian(0.5), trainable="*kernel")
+    inputs = dict(zip(posterior.paths(), posterior.program.network.inputs, strict=True))
+    attention = dict.fromkeys(["query", "key", "value", "out"], 8)
+    assert inputs == {
+        **{f"MultiHeadDotProductAttention_0.{name}.kernel": n for name, n in attention.items()},
+        "ConvTranspose_0.kernel": 3 * 8,
+        "ConvTranspose_1.kernel": 2 * 5,
+        "DenseGeneral_0.kernel": 4 * 6,
+    }

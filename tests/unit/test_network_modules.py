@@ -83,17 +83,13 @@ def test_the_forward_pass_alone_is_rounded(module, dtype, error):
 def test_steps_below_the_rounding_of_a_weight_are_kept(key):
     """In a position of bfloat16, the control, they are lost."""
     low = network.posterior(MLP, (X, Y), Gaussian(0.5), compute_dtype=jnp.bfloat16)
-    lost = network.posterior(
-        jax.tree.map(lambda x: x.astype(jnp.bfloat16) if eqx.is_array(x) else x, MLP),
-        tuple(x.astype(jnp.bfloat16) for x in (X, Y)),
-        Gaussian(0.5),
-    )
+    lost = jax.tree.map(lambda x: x.astype(jnp.bfloat16), low.start)
     moved = []
-    for posterior in (low, lost):
-        kernel = ex.sgld(ex.Minibatch(posterior, 8), 1e-12)
-        state = kernel.init(key, posterior.freeze(posterior.start))
+    for start in (low.start, lost):
+        kernel = ex.sgld(ex.Minibatch(low, 8), 1e-12)
+        state = kernel.init(key, low.freeze(start))
         state, _ = jax.jit(kernel.step)(key, state)
-        pairs = zip(*map(jax.tree.leaves, (state.position, posterior.start)), strict=True)
+        pairs = zip(*map(jax.tree.leaves, (state.position, start)), strict=True)
         moved.append(np.mean([np.mean(np.asarray(a != b)) for a, b in pairs]))
     assert moved[0] > 0.9 and moved[1] < 0.1
 
@@ -115,3 +111,29 @@ def test_a_step_in_bfloat16_predicts_as_the_posterior_does(key):
 def test_another_dtype_is_refused(dtype):
     with pytest.raises(TypeError, match="compute_dtype must be a floating-point dtype"):
         network.posterior(MLP, (X, Y), Gaussian(), compute_dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("trainable", [None, "layers.1"])
+def test_weights_in_half_precision_are_held_in_single(dtype, trainable, key):
+    """Rounded for the forward pass alone: small steps are kept, sums are in single precision."""
+    low = jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, MLP)
+    data = X.astype(dtype), Y
+    posterior = network.posterior(low, data, Gaussian(0.5), trainable=trainable)
+    start = posterior.start
+    assert {x.dtype for x in jax.tree.leaves(start)} == {jnp.dtype("float32")}
+    outputs = np.asarray(jax.vmap(low)(jnp.asarray(data[0])), np.float64)[:, 0]
+    expected = -0.5 * ((Y - outputs) / 0.5) ** 2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+    values = posterior.log_likelihoods(start, posterior.data)
+    assert values.dtype == jnp.float32
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    kinds = {x.dtype for x in jax.tree.leaves(posterior.module(start)) if eqx.is_array(x)}
+    assert kinds == {jnp.dtype(dtype)}
+    again = posterior.position(posterior.module(start))
+    jax.tree.map(np.testing.assert_array_equal, again, start)
+    kernel = ex.sgld(ex.Minibatch(posterior, 10), 1e-8)
+    samples = ex.sample(kernel, start, 5, key=key, progress=False)
+    weights = samples.position["network"].layers[1].weight
+    assert weights.dtype == jnp.float32 and (np.diff(weights, axis=1) != 0).all()
+    rounded = network.posterior(low, data, Gaussian(0.5), compute_dtype=jnp.float16)
+    assert rounded.log_likelihoods(rounded.start, rounded.data).dtype == jnp.float32

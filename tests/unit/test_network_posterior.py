@@ -223,6 +223,40 @@ def test_more_refusals():
         posterior.position(eqx.nn.MLP(3, 1, 7, 1, key=jax.random.key(0)))
 
 
+@pytest.mark.parametrize(
+    ("outputs", "targets", "likelihood", "message"),
+    [
+        (2, np.repeat([1, 2], 6), Categorical(), "integers from 0 to 1, not"),
+        (2, np.repeat([-1, 1], 6), Categorical(), "integers from 0 to 1, not"),
+        (1, np.repeat([1, 2], 6), Bernoulli(), "integers from 0 to 1, not"),
+        (1, np.repeat([0, 255], 6).astype(np.uint8), Bernoulli(), "integers from 0 to 1, not"),
+        (3, Y32, network.likelihoods.HeteroscedasticGaussian(), "two outputs for a row"),
+    ],
+)
+def test_the_first_rows_of_a_source_are_checked(tmp_path, outputs, targets, likelihood, message):
+    files = tmp_path / "x.npy", tmp_path / "y.npy"
+    for file, values in zip(files, (X32, targets), strict=True):
+        np.save(file, values)
+    module = mlp(outputs, jnp.float32)
+    with pytest.raises(ValueError, match=message):
+        network.posterior(module, ex.data.npy(files), likelihood)
+    with pytest.raises(TypeError, match="a source of such pairs"):
+        network.posterior(module, ex.data.npy(files[0]), likelihood)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 255, 0.5])
+@pytest.mark.parametrize(("outputs", "likelihood"), [(2, Categorical()), (1, Bernoulli())])
+def test_a_later_row_without_a_label_is_never_silent(wrong, outputs, likelihood):
+    """Its density is NaN, and so is the gradient; those of other rows are as they were."""
+    posterior = posterior_of(mlp(outputs, jnp.float32), np.arange(12) % 2, likelihood)
+    labels = jnp.asarray(np.where(np.arange(12) == 7, wrong, np.arange(12) % 2))
+    values = posterior.log_likelihoods(posterior.start, (X32, labels))
+    right = posterior.log_likelihoods(posterior.start, posterior.data)
+    np.testing.assert_array_equal(values, np.where(np.arange(12) == 7, np.nan, right))
+    slope = jax.grad(posterior.potential_on)(posterior.start, (X32, labels))
+    assert all(np.isnan(x).any() for x in jax.tree.leaves(slope))
+
+
 def test_dropout_that_is_off_is_accepted():
     module = eqx.nn.inference_mode(Looked(0.5))
     posterior = network.posterior(module, (np.array([0, 1]), np.ones(2)), Gaussian())

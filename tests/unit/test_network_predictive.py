@@ -12,8 +12,6 @@ from scipy import special, stats
 import ergodax as ex
 from ergodax import network
 
-pytestmark = pytest.mark.slow
-
 RNG = np.random.default_rng(3)
 X, X_TEST = (RNG.normal(size=(n, 2)).astype(np.float32) for n in (20, 7))
 Y, Y_TEST = (x[:, 0].astype(np.float32) for x in (X, X_TEST))
@@ -67,6 +65,7 @@ def run(kernel, posterior, steps, key, **more):
     return ex.sample(kernel, posterior.start, steps, **common, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [regression, classification])
 def test_streamed_and_stored_agree(problem, key):
     posterior, targets = problem()
@@ -80,6 +79,7 @@ def test_streamed_and_stored_agree(problem, key):
     compare(network.predict(posterior, stored, X_TEST, targets), posterior, counted)
 
 
+@pytest.mark.slow
 def test_only_the_sampling_stage_counts(key):
     posterior, targets = regression()
     gradient = ex.Minibatch(posterior, 5)
@@ -91,6 +91,7 @@ def test_only_the_sampling_stage_counts(key):
     compare(prediction, posterior, samples.sampling_stage().position)
 
 
+@pytest.mark.slow
 def test_without_targets_there_is_no_density(key):
     posterior, _ = classification()
     kernel = network.predictive(ex.sgld(ex.Minibatch(posterior, 5), 5e-3), posterior, X_TEST)
@@ -100,6 +101,7 @@ def test_without_targets_there_is_no_density(key):
     np.testing.assert_allclose(prediction.variance, prediction.mean * (1 - prediction.mean))
 
 
+@pytest.mark.slow
 def test_nothing_grows_with_the_run(key):
     posterior, targets = classification()
     inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
@@ -108,6 +110,7 @@ def test_nothing_grows_with_the_run(key):
     assert np.shape(samples.position) == (2, 1) and kernel.results(samples).count == 120
 
 
+@pytest.mark.slow
 def test_a_part_of_the_rows(key):
     posterior, targets = regression()
     positions = jax.tree.map(lambda x: jnp.stack([x, x]), ex.tree.freeze(posterior.start))
@@ -119,6 +122,7 @@ def test_a_part_of_the_rows(key):
     np.testing.assert_allclose(part.variance, part.spread + part.noise)
 
 
+@pytest.mark.slow
 def test_the_density_of_many_unlikely_draws_does_not_underflow():
     """A target two hundred standard deviations off has density exp(-20000)."""
     posterior, _ = regression()
@@ -130,6 +134,7 @@ def test_the_density_of_many_unlikely_draws_does_not_underflow():
     np.testing.assert_allclose(prediction.log_density, prediction.draw_log_density, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [regression, classification])
 def test_outputs_at_hand_predict_as_their_positions(problem):
     """In chunks of any size, for a likelihood whose noise is a number."""
@@ -152,6 +157,7 @@ def test_outputs_at_hand_predict_as_their_positions(problem):
             )
 
 
+@pytest.mark.slow
 def test_outputs_that_do_not_fit():
     categorical, gaussian = network.likelihoods.Categorical(), network.likelihoods.Gaussian
     outputs = np.zeros((5, 7, 3))
@@ -169,6 +175,7 @@ def test_outputs_that_do_not_fit():
         network.predict_from_outputs([outputs], "softmax")
 
 
+@pytest.mark.slow
 def test_refusals():
     posterior, targets = regression()
     inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
@@ -184,3 +191,82 @@ def test_refusals():
     samples = ex.sample(kernel, posterior.start, 4, key=jax.random.key(0), progress=False)
     with pytest.raises(ValueError, match="no draw was counted"):
         kernel.results(samples)
+
+
+def linear_function():
+    """A network that would broadcast over further axes of its parameters."""
+    parameters = {"w": jnp.array([[1.0], [-2.0]]), "b": jnp.ones((1, 1))}
+    module = network.Function(lambda p, rows: rows @ p["w"] + p["b"], parameters)
+    return network.posterior(module, (X, Y), network.likelihoods.Gaussian(0.5))
+
+
+def stacked(position, *lead):
+    factor = np.linspace(0.5, 1.5, int(np.prod(lead)), dtype=np.float32).reshape(lead)
+    return jax.tree.map(lambda x: jnp.multiply.outer(factor, x), position)
+
+
+def test_positions_of_chains_and_draws_are_those_of_all_draws():
+    for posterior in (linear_function(), regression()[0]):
+        start = ex.tree.freeze(posterior.start)
+        found = network.predict(posterior, stacked(start, 4, 10), X_TEST, Y_TEST)
+        expected = network.predict(posterior, stacked(start, 40), X_TEST, Y_TEST)
+        assert found.count == 40 and found.mean.shape == (7,)
+        np.testing.assert_array_equal(found.mean, expected.mean)
+        np.testing.assert_array_equal(found.log_density, expected.log_density)
+
+
+def test_other_positions_are_refused():
+    posterior = linear_function()
+    start, weights = posterior.start, posterior.start["network"]
+    uneven = {"network": {"w": weights["w"][None], "b": jnp.stack([weights["b"]] * 2)}}
+    others = {"network": {"w": weights["w"][None]}}
+    for wrong in (start, uneven, others, jax.tree.map(lambda x: x[None, :1], start)):
+        with pytest.raises(ValueError, match="its shapes after leading axes, such as chains"):
+            network.predict(posterior, wrong, X_TEST)
+    with pytest.raises(ValueError, match="there are no positions"):
+        network.predict(posterior, stacked(start, 0), X_TEST)
+    with pytest.raises(TypeError, match="a dict with the keys 'network'"):
+        network.predict(posterior, weights, X_TEST)
+
+
+def test_rows_of_other_columns_and_lists():
+    posterior, _ = regression()
+    positions = stacked(ex.tree.freeze(posterior.start), 2)
+    inside = ex.sgld(ex.Minibatch(posterior, 5), 5e-3)
+    for wrong in (X_TEST[:, :1], X_TEST[:, 0]):
+        with pytest.raises(ValueError, match="can't be called with one row of inputs of shape"):
+            network.predict(posterior, positions, wrong)
+        with pytest.raises(ValueError, match="can't be called with one row of inputs of shape"):
+            network.predictive(inside, posterior, wrong)
+    found = network.predict(posterior, positions, X_TEST.tolist(), Y_TEST.tolist())
+    expected = network.predict(posterior, positions, X_TEST, Y_TEST)
+    np.testing.assert_array_equal(found.log_density, expected.log_density)
+    with pytest.raises(TypeError, match="targets.* has dtype <U1"):
+        network.predict(posterior, positions, X_TEST, ["a"] * 7)
+    module = eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
+    data = X.tolist(), Y.tolist()
+    listed = network.posterior(module, data, network.likelihoods.Gaussian())
+    np.testing.assert_array_equal(listed.data[1], Y)
+
+
+@pytest.mark.parametrize("after", [0, 12])
+def test_burn_in_is_not_counted(after, key):
+    """Neither from a start, nor where a run goes on from another's state; nor by what is inside."""
+    posterior = linear_function()
+    inside = ex.online.accumulate(ex.sgld(ex.Minibatch(posterior, 5), 1e-3), m=ex.online.Moments())
+    kernel = network.predictive(inside, posterior, X_TEST, after=after)
+    far = jax.tree.map(lambda x: x + 50.0, posterior.start)
+    first = ex.sample(kernel, far, 20, burn_in=10, num_chains=2, key=key, progress=False)
+    common = {"key": key, "progress": False}
+    more = ex.sample(kernel, state=first.final_state, num_steps=10, burn_in=5, **common)
+    late, steps = max(after - 10, 0), first.position
+    both = jax.tree.map(lambda a, b: np.concatenate([a[:, late:], b], axis=1), steps, more.position)
+    expected = network.predict(posterior, both, X_TEST)
+    found = kernel.results(more)
+    assert found.count == expected.count == 2 * (30 - late)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4)
+    moments = inside.results(more.final_state.inner)["m"]["mean"]
+    whole = jax.tree.map(lambda a, b: np.concatenate([a, b], axis=1), steps, more.position)
+    jax.tree.map(
+        lambda mean, x: np.testing.assert_allclose(mean, x.mean((0, 1)), rtol=1e-4), moments, whole
+    )

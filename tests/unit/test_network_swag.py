@@ -109,7 +109,7 @@ def law_of_numbers(members=2):
 
 def test_draws_have_exactly_the_covariance():
     """A draw is linear in its normal numbers: its covariance is the Jacobian's J J^T."""
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.disable_jit():  # so that the numbers are seen
         law, members, many = law_of_numbers(), 2, 3
         with tree.recorded_normals() as drawn:
             sampled = law.sample(jax.random.key(0), many)

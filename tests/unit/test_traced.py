@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +85,27 @@ def test_other_numbers_of_a_search_are_the_same_program():
     assert compilations(find) > 0
     for settings in ({"tolerance": 1e-3}, {"max_iterations": 9}, {"max_iterations": 400}):
         assert compilations(lambda settings=settings: find(**settings)) == 0
+
+
+def test_other_rates_and_lengths_of_a_networks_baselines_are_the_same_programs():
+    module = eqx.nn.Linear(2, 1, key=jax.random.key(0))
+    data = jnp.ones((40, 2)), jnp.ones(40)
+    posterior = ex.network.posterior(module, data, ex.network.likelihoods.Gaussian(0.5))
+    quiet: Any = {"key": jax.random.key(1), "progress": False}
+
+    def swag(rate):
+        return ex.network.swag(posterior, posterior.start, rate=rate, epochs=20, **quiet)
+
+    law = swag(0.01)
+    assert compilations(lambda: swag(0.02)) == 0
+    drawn = compilations(lambda: law.sample(jax.random.key(2), 3))
+    assert drawn <= 1 and compilations(lambda: law.sample(jax.random.key(3), 3)) == 0
+
+    def ensemble(epochs):
+        ex.network.deep_ensemble(posterior, posterior.start, epochs=epochs, **quiet)
+
+    ensemble(20)
+    assert compilations(lambda: ensemble(30)) == 0
 
 
 def test_arrays_closed_over_are_arguments():

@@ -22,11 +22,12 @@ BYTES = 2**25  # of a source, read at a time
 PATIENCE = 2.0  # seconds before a pass reports how far it is
 
 
-def as_data(data: PyTree) -> PyTree:
+def as_data(data: PyTree, name: str = "data") -> PyTree:
     """Check a user's data once and put them on the device.
 
     Args:
         data: arrays or any tree of them, leading axis N in common; or a source.
+        name: what to call the argument in an error.
 
     Returns:
         The same tree as JAX arrays that share no memory with the caller's; a source as it is,
@@ -39,25 +40,25 @@ def as_data(data: PyTree) -> PyTree:
     """
     if isinstance(data, Source):
         return data
-    there = leaves("data", data)
+    there = leaves(name, data)
     found = jax.tree.leaves(data, is_leaf=lambda node: isinstance(node, Source))
     if any(isinstance(x, Source) for x in found):
         raise TypeError(
-            "data has a source among its arrays, but must be one source of all of them, such as "
+            f"{name} has a source among its arrays, but must be one source of all of them, such as "
             "ex.data.npy('X.npy', 'y.npy')."
         )
     if not there:
-        raise ValueError("data is empty: pass at least one array, such as data=(X, y).")
+        raise ValueError(f"{name} is empty: pass at least one array, such as data=(X, y).")
     found = jax.tree_util.tree_leaves_with_path(data)
-    named = {"data" + jax.tree_util.keystr(path): leaf for path, leaf in found}
+    named = {name + jax.tree_util.keystr(path): leaf for path, leaf in found}
     check_rows({n: _check_leaf(n, x) for n, x in named.items() if not tree.is_traced(x)})
     with np.errstate(over="ignore"):
         arrays = jax.tree.map(_copied, data)
-    for (name, leaf), array in zip(named.items(), jax.tree.leaves(arrays), strict=True):
+    for (where, leaf), array in zip(named.items(), jax.tree.leaves(arrays), strict=True):
         narrower = jnp.issubdtype(array.dtype, jnp.inexact) and not tree.is_traced(leaf)
         if narrower and not _fits(np.asarray(leaf), array.dtype):
             raise ValueError(
-                f"{name} has values too large for {array.dtype}. Standardise it, or turn "
+                f"{where} has values too large for {array.dtype}. Standardise it, or turn "
                 "double precision on: jax.config.update('jax_enable_x64', True)."
             )
     return arrays

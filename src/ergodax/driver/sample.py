@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
@@ -61,7 +62,7 @@ def sample(
         key: a key of `jax.random.key`.
         num_chains: independent chains; by default as many as `positions` or `state` has, or one.
         thin: keep every thin-th step's position.
-        burn_in: steps before the first that counts.
+        burn_in: steps before the first that counts, also for `online.accumulate` and the like.
         collect: function of the position; what it returns is stored in place of it.
         progress: show a bar; it is silent where standard error is not a terminal.
         positions: instead of `position`, one start for each chain along a leading axis.
@@ -126,6 +127,7 @@ def sample(
             f"{begin.step + burn_in + num_steps}."
         )
     _check_first_step(kernel, begin)
+    kernel = _counting_after(kernel, begin.step + burn_in) if burn_in else kernel
     where = Executor(kernel, collect, mesh, begin.num_chains)
     with where.processes.together():
         checkpointer = Checkpointer(checkpoint, where.part)
@@ -148,6 +150,21 @@ class Start(NamedTuple):
     states: PyTree  # that they go on from, likewise; None where the kernel makes the first ones
     num_chains: int  # of all processes
     step: int  # the number of the first one, which its key follows from
+
+
+def _counting_after(kernel: Any, step: int) -> Any:
+    """The kernel, of which whatever is kept while the chain runs leaves out the steps of burn-in.
+
+    Such a kernel has a number `after`, as those of `online.accumulate` and `network.predictive`.
+    """
+
+    def afters(kernel: Any) -> list[Any]:
+        inside = getattr(kernel, "kernel", None)
+        own = [kernel.after] if hasattr(kernel, "after") else []
+        return own if inside is None else own + afters(inside)
+
+    later = [jnp.maximum(after, step) for after in afters(kernel)]
+    return eqx.tree_at(afters, kernel, later) if later else kernel
 
 
 def _check_first_step(kernel: Any, begin: Start) -> None:

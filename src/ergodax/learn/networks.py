@@ -278,7 +278,7 @@ class _Network(BaseEstimator):
         x, y = self._new(X), self._targets(self._coded_again(column_or_1d(y)))
         found = self._predicted(x, y)
         if found.below is None:
-            return network.calibration(np.clip(found.mean, 0.0, 1.0), y)
+            return network.calibration(found.mean, y)
         return network.coverage(np.clip(found.below, 0.0, 1.0))
 
     # What a regressor and a classifier differ in:

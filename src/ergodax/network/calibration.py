@@ -8,6 +8,9 @@ import scipy
 from jaxtyping import Float
 
 from ergodax.checks import numbers, real_array, whole_number
+from ergodax.network.likelihoods import check_labels
+
+ROUNDING = 1e-3  # of probabilities and their sums, in half precision too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +47,7 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
         bins: B.
 
     Raises:
-        ValueError: shapes that do not fit, or no bin.
+        ValueError: shapes that do not fit, what are no probabilities or labels, or no bin.
 
     Example:
         >>> import ergodax.network as network
@@ -55,18 +58,15 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
     Reference:
         Guo, Pleiss, Sun and Weinberger, On calibration of modern neural networks, 2017.
     """
-    table = real_array("probabilities", probabilities, ndim=(1, 2))
     labels = np.asarray(numbers("labels", labels))
-    if table.ndim == 1:
-        table = np.stack([1.0 - table, table], axis=1)
-    if labels.shape != table.shape[:1]:
+    if labels.shape != np.shape(probabilities)[:1]:
         raise ValueError(
             f"labels must have shape (n,) and probabilities (n,) or (n, classes), not "
             f"{labels.shape} and {np.shape(probabilities)}."
         )
+    table = _probabilities(probabilities)
+    check_labels(labels, table.shape[1])
     bins = whole_number("bins", bins, below=2**20, hint="Try 15.")
-    if (table < 0).any() or (table > 1).any():
-        raise ValueError("probabilities must lie in [0, 1].")
     confidence, right = table.max(axis=1), table.argmax(axis=1) == labels
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)
@@ -119,16 +119,33 @@ def entropy(probabilities: Any) -> Float[np.ndarray, " n"]:
     """The entropy of each row's predicted classes, in nats; high where the network is unsure.
 
     Args:
-        probabilities: shape (n, classes), or (n,), of class 1.
+        probabilities: shape (n, classes), rows summing to one; or (n,), of class 1.
+
+    Raises:
+        ValueError: what are no probabilities.
 
     Example:
         >>> import ergodax.network as network
         >>> network.entropy([[0.5, 0.5], [1.0, 0.0]]).round(3).tolist()  # log 2, and none
         [0.693, 0.0]
     """
-    table = real_array("probabilities", probabilities, ndim=(1, 2))
-    return (
-        scipy.special.entr(table) + scipy.special.entr(1.0 - table)
-        if table.ndim == 1
-        else scipy.special.entr(table).sum(axis=1)
-    )
+    return scipy.special.entr(_probabilities(probabilities)).sum(axis=1)
+
+
+def _probabilities(given: Any) -> Float[np.ndarray, "n classes"]:
+    table = real_array("probabilities", given, ndim=(1, 2))
+    if (table < -ROUNDING).any() or (table > 1.0 + ROUNDING).any():
+        raise ValueError("probabilities must lie in [0, 1].")
+    table = np.clip(table, 0.0, 1.0)
+    if table.ndim == 1:
+        return np.stack([1.0 - table, table], axis=1)
+    if table.shape[1] == 1:
+        raise ValueError("probabilities has one column. Of class 1, try probabilities[:, 0].")
+    apart = np.abs(table.sum(axis=1) - 1.0)
+    if apart.max() > ROUNDING:
+        row = int(apart.argmax())
+        raise ValueError(
+            f"the rows of probabilities must sum to 1, but row {row} sums to "
+            f"{table[row].sum():.6g}. Of logits, try jax.nn.softmax(logits)."
+        )
+    return table

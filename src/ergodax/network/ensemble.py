@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -90,7 +89,7 @@ def deep_ensemble(
     Raises:
         TypeError: no posterior of a network, no optimiser, or rows that are not in memory.
         ValueError: a number out of range, or positions that are not the posterior's.
-        FloatingPointError: no member has a finite loss.
+        FloatingPointError: a member had no finite loss after any epoch.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp
@@ -117,7 +116,7 @@ def deep_ensemble(
         raise ValueError(f"held_out={held_out!r} of {count} rows leaves none on one side. Try 0.1.")
     size = min(whole_number("batch_size", batch_size), count - held)
     if optimiser is None:
-        optimiser = _adam(epochs * ((count - held) // size))
+        optimiser = _Adam(epochs * ((count - held) // size))
     key_rows, key_batches = jax.random.split(check_key(key))
     order = jax.random.permutation(key_rows, count)
     at = start_members(posterior, positions, optimiser)
@@ -130,18 +129,33 @@ def deep_ensemble(
             losses += list(np.asarray(found))
             if _since_best(losses) >= patience:
                 break
-    if not np.isfinite(losses[-1]).any():
+    lost = np.flatnonzero(~np.isfinite(now.loss))
+    if lost.size:
+        which = "every member's loss" if lost.size == members else f"the loss of members {lost}"
         raise FloatingPointError(
-            "every member's loss is NaN or infinite. Try a smaller learning rate, and "
-            "standardised inputs and targets."
+            f"{which} was NaN or infinite after each epoch. Try a smaller learning rate, "
+            "standardised inputs and targets, and other starts for these members."
         )
     return Ensemble(tree.thaw(now.best), np.stack(losses), np.asarray(order[:held]))
 
 
-@functools.cache  # one object for one number: programs are compiled anew for another
-def _adam(steps: int) -> Any:
-    rate = optax.cosine_decay_schedule(RATE, steps)
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+class _Adam(eqx.Module):
+    """Adam, whose rate falls along a half cosine; over how many steps is the program's argument."""
+
+    steps: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float))
+
+    def init(self, position: PyTree) -> PyTree:
+        return self._made().init(position)
+
+    def update(self, slope: PyTree, state: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
+        return self._made().update(slope, state, position)
+
+    def _made(self) -> Any:
+        def rate(count: Any) -> Array:
+            done = jnp.minimum(count, self.steps) / self.steps
+            return 0.5 * RATE * (1.0 + jnp.cos(jnp.pi * done))
+
+        return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
 
 def _since_best(losses: list[np.ndarray]) -> float:

@@ -16,7 +16,7 @@ from ergodax.checks import instance
 from ergodax.data.arrays import num_rows
 from ergodax.data.source import Source
 from ergodax.driver.progress import progress_bar
-from ergodax.network.posterior import NetworkPosterior
+from ergodax.network.posterior import NetworkPosterior, with_leading
 
 EPOCHS_AT_ONCE = 10  # in one program, between two looks from outside
 
@@ -49,12 +49,10 @@ def start_members(posterior: NetworkPosterior, positions: PyTree, optimiser: Any
     """
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise TypeError(f"optimiser must be one of optax, as optax.sgd(0.1), not {optimiser!r}.")
-    positions, start = tree.freeze(positions, "positions"), tree.freeze(posterior.start)
-    shapes, ours = ([x.shape for x in jax.tree.leaves(p)] for p in (positions, start))
-    alike = jax.tree.structure(positions) == jax.tree.structure(start)
-    if alike and shapes == ours:
+    positions, lead = with_leading(posterior, positions)
+    if lead == ():
         positions = jax.tree.map(lambda x: x[None], positions)
-    elif not alike or [s[1:] for s in shapes] != ours or len({s[:1] for s in shapes}) > 1:
+    elif lead is None or len(lead) > 1:
         raise ValueError(
             "positions must be as the posterior's `start`, or several with a leading axis of "
             "members on every array. Try jax.tree.map(lambda *w: jnp.stack(w), *list_of_positions)."

@@ -173,10 +173,11 @@ class Categorical(Likelihood):
     def log_density(
         self, parameters: dict[str, PyTree], outputs: Array, targets: Array
     ) -> Float[Array, " n"]:
-        """The log-softmax at the label."""
+        """The log-softmax at the label; NaN for what is no label."""
         density = jax.nn.log_softmax(outputs, axis=-1)
         labels = targets.astype(jnp.int32)[:, None]
-        return jnp.take_along_axis(density, labels, axis=-1)[:, 0]
+        found = jnp.take_along_axis(density, labels, axis=-1, mode="clip")[:, 0]
+        return _of_labels(found, targets, outputs.shape[-1])
 
     def outlook(self, parameters: dict[str, PyTree], outputs: Array) -> Outlook:
         """The softmax."""
@@ -194,7 +195,7 @@ class Categorical(Likelihood):
                 f"shape {outputs.shape[1:]}. For two classes and one output try "
                 "network.likelihoods.Bernoulli()."
             )
-        _check_labels(targets, outputs.shape[1])
+        check_labels(targets, outputs.shape[1])
 
 
 class Bernoulli(Likelihood):
@@ -203,9 +204,10 @@ class Bernoulli(Likelihood):
     def log_density(
         self, parameters: dict[str, PyTree], outputs: Array, targets: Array
     ) -> Float[Array, " n"]:
-        """log sigmoid of the log odds, or of minus them."""
+        """log sigmoid of the log odds, or of minus them; NaN for what is no label."""
         logits = outputs.reshape(targets.shape)
-        return jax.nn.log_sigmoid(jnp.where(targets.astype(jnp.int32) == 1, logits, -logits))
+        signed = jnp.where(targets.astype(jnp.int32) == 1, logits, -logits)
+        return _of_labels(jax.nn.log_sigmoid(signed), targets, 2)
 
     def outlook(self, parameters: dict[str, PyTree], outputs: Array) -> Outlook:
         """The probability of class 1."""
@@ -222,10 +224,21 @@ class Bernoulli(Likelihood):
                 f"Bernoulli needs one output for a row, not shape {outputs.shape[1:]}. "
                 "For more classes try network.likelihoods.Categorical()."
             )
-        _check_labels(targets, 2)
+        check_labels(targets, 2)
 
 
-def _check_labels(targets: Any, classes: int) -> None:
+def _of_labels(density: Array, targets: Array, classes: int) -> Float[Array, " n"]:
+    """The density; NaN where a target is no label, as rows may have that are read later.
+
+    A factor, so that the gradient is NaN as well, which is all that many samplers look at.
+    """
+    labels = targets.astype(jnp.int32)
+    right = (labels.astype(targets.dtype) == targets) & (labels >= 0) & (labels < classes)
+    return density * jnp.where(right, 1.0, jnp.nan).astype(density.dtype)
+
+
+def check_labels(targets: Any, classes: int) -> None:
+    """Refuse labels that are not integers from 0 to classes - 1. Raises: ValueError."""
     if jnp.ndim(targets) != 1:
         raise ValueError(f"labels must have shape (n,), not {jnp.shape(targets)}.")
     if tree.is_traced(targets):

@@ -76,7 +76,8 @@ class _Nnx:
     def __call__(self, parameters: PyTree, rest: PyTree) -> Any:
         from flax import nnx
 
-        return nnx.merge(self.graph, nnx.State(parameters), rest)
+        # New variables: the module may draw from its own random numbers, which changes them.
+        return nnx.merge(self.graph, nnx.State(parameters), jax.tree.map(lambda x: x, rest))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,25 +112,35 @@ class Network(eqx.Module):
     batched: bool = eqx.field(static=True)  # whether the module takes a whole batch
     convolves: bool = eqx.field(static=True, default=False)  # then by products, on a host
     compute_dtype: Any = eqx.field(static=True, default=None)  # of the forward pass; None: as given
+    # The module's own dtype of each parameter array that has fewer bits than the position's
+    # float32; None for others.
+    own: tuple[Any, ...] = eqx.field(static=True, default=())
 
     def module(self, parameters: PyTree) -> Any:
-        """The module with these parameters, a tree like that of `take_apart`."""
+        """The module with these parameters, a tree like that of `take_apart`, in its own dtypes."""
+        if any(self.own):
+            leaves, structure = jax.tree.flatten(parameters)
+            parameters = structure.unflatten(map(_cast, self.own, leaves))
+        return self._whole(parameters)
+
+    def _whole(self, parameters: PyTree) -> Any:
         parameters = parameters if self.fixed is None else eqx.combine(parameters, self.fixed)
         return self.put_together(parameters, self.rest)
 
     def __call__(self, parameters: PyTree, rows: PyTree) -> Array:
-        """The outputs for some rows, leading axis n, in the dtype of the parameters."""
-        dtype = tree.result_dtype(parameters)
-        network, parameters, rows = _cast(self.compute_dtype, (self, parameters, rows))
+        """The outputs for some rows, leading axis n; of fewer bits, in the parameters' dtype."""
+        low = self.compute_dtype
+        network, cast, rows = _cast(low, (self, parameters, rows))
 
         def outputs(parameters: PyTree, rows: PyTree) -> Array:
-            module = network.module(parameters)
+            module = network.module(parameters) if low is None else network._whole(parameters)
             return module(rows) if self.batched else jax.vmap(module)(rows)
 
         if self.convolves and jax.default_backend() == "cpu":
             outputs = as_products(outputs)
-        found = outputs(parameters, rows)
-        return found if self.compute_dtype is None else found.astype(dtype)
+        found = outputs(cast, rows)
+        fewer = low is not None or any(self.own)
+        return _cast(tree.result_dtype(parameters), found) if fewer else found
 
     def computed_in(self, dtype: Any) -> "Network":
         """The same network with another dtype of the forward pass. Raises: TypeError for none."""
@@ -144,9 +155,13 @@ class Network(eqx.Module):
         return dataclasses.replace(self, compute_dtype=dtype)
 
     def fitted_to(self, parameters: PyTree, rows: PyTree) -> "Network":
-        """The same network, after a look at whether it convolves such rows."""
+        """The same network, after a look at what it does with such rows."""
         convolves = uses(lambda both: self(*both), (parameters, rows), CONVOLUTION)
-        return dataclasses.replace(self, convolves=convolves)
+        inputs = self.inputs
+        if isinstance(self.put_together, _Linen):
+            known = _seen_in_linen(lambda: jax.eval_shape(self, parameters, rows))
+            inputs = tuple(map(known.get, _keys(parameters), inputs))
+        return dataclasses.replace(self, convolves=convolves, inputs=inputs)
 
 
 def _cast(dtype: Any, given: PyTree) -> PyTree:
@@ -163,8 +178,8 @@ def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tupl
     """A module as a function of its parameters, and these: its floating-point arrays.
 
     They are the module with None in place of all else for Equinox, a dict for Flax; where
-    `trainable` chooses some, the others are None too. By default an Equinox module takes one row
-    and all others a batch; `batched` says otherwise.
+    `trainable` chooses some, the others are None too. Those in half precision are held in single.
+    By default an Equinox module takes one row and all others a batch; `batched` says otherwise.
     Raises: TypeError for what is no such module, ValueError for one with no posterior.
     """
     if batched is not None:
@@ -177,12 +192,26 @@ def take_apart(module: Any, batched: bool | None, trainable: Any = None) -> tupl
         if jnp.iscomplexobj(leaf):
             raise TypeError(f"{tree.path_name(path)} is complex; a position must be real.")
     if trainable is None:
-        return network, parameters
+        return _held(network, parameters)
     chosen = tree.chosen_by_name(trainable, parameters)
     moving, fixed = eqx.partition(parameters, chosen)
     which = zip(network.inputs, jax.tree.leaves(chosen), strict=True)
     inputs = tuple(count for count, moves in which if moves)
-    return dataclasses.replace(network, fixed=fixed, inputs=inputs), moving
+    return _held(dataclasses.replace(network, fixed=fixed, inputs=inputs), moving)
+
+
+def _held(network: Network, parameters: PyTree) -> tuple[Network, PyTree]:
+    """Parameters as samplers hold them: of fewer bits, in single precision.
+
+    A step is smaller than the rounding of a weight in half precision, and would be lost.
+    """
+
+    def few(x: Array | np.ndarray) -> bool:
+        return jnp.finfo(x.dtype).bits < 32
+
+    own = tuple(x.dtype if few(x) else None for x in jax.tree.leaves(parameters))
+    held = jax.tree.map(lambda x: x.astype(jnp.float32) if few(x) else x, parameters)
+    return dataclasses.replace(network, own=own), held
 
 
 def _parts(module: Any, batched: bool | None) -> tuple[Network, PyTree]:
@@ -243,10 +272,40 @@ def _nnx(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
             raise ValueError(DROPOUT.format(where=where, how="module.eval()"))
         if isinstance(node, nnx.LinearGeneral):
             known[(*map(str, path), "kernel")] = math.prod(np.atleast_1d(node.in_features).tolist())
+        if isinstance(node, nnx.ConvTranspose):
+            known[(*map(str, path), "kernel")] = _of_transposed(node, node.kernel[...])
     graph, parameters, rest = nnx.split(module, nnx.Param, ...)
     pure = nnx.to_pure_dict(parameters)
     inputs = _inputs_by_name(pure, known)
     return Network(rest, None, _Nnx(graph), inputs, batched), pure
+
+
+def _of_transposed(layer: Any, kernel: Array) -> int:
+    """Inputs of a transposed convolution, whose kernel may have its outputs before them."""
+    return kernel.size // kernel.shape[-2 if layer.transpose_kernel else -1]
+
+
+def _seen_in_linen(call: Callable[[], Any]) -> dict[tuple[str, ...], int]:
+    """Inputs of kernels whose shape alone does not tell, by the layers that are called."""
+    from flax import linen
+
+    known = {}
+
+    def look(call: Any, args: Any, options: Any, context: Any) -> Any:
+        found, layer = call(*args, **options), context.module
+        if isinstance(layer, linen.DenseGeneral | linen.ConvTranspose):
+            kernel = layer.get_variable("params", "kernel")
+            if isinstance(layer, linen.ConvTranspose):
+                count = _of_transposed(layer, kernel)
+            else:
+                first = np.size(layer.batch_dims)
+                count = math.prod(kernel.shape[first : first + np.size(layer.axis)])
+            known[(*layer.path, "kernel")] = count
+        return found
+
+    with linen.intercept_methods(look):
+        call()
+    return known
 
 
 def _linen(module: Any, batched: bool) -> tuple[Network, dict[str, Any]]:
@@ -271,12 +330,17 @@ def _function(module: Function, batched: bool) -> tuple[Network, PyTree]:
     return Network(tree.hide(rest), None, _Function(module.apply), inputs, batched), parameters
 
 
+def _keys(parameters: PyTree) -> list[tuple[str, ...]]:
+    """The path of each array."""
+    paths = jax.tree_util.tree_leaves_with_path(parameters)
+    return [tuple(tree.path_name((key,)) for key in path) for path, _ in paths]
+
+
 def _inputs_by_name(
     parameters: PyTree, known: dict[tuple[str, ...], int] | None = None
 ) -> tuple[int, ...]:
     """Flax and Haiku keep outputs last; a bias beside an array has their shape."""
-    leaves = jax.tree_util.tree_leaves_with_path(parameters)
-    arrays = [(tuple(tree.path_name((key,)) for key in path), x) for path, x in leaves]
+    arrays = list(zip(_keys(parameters), jax.tree.leaves(parameters), strict=True))
     outputs = {key[:-1]: x.size for key, x in arrays if key and key[-1] in BIASES}
 
     def inputs(key: tuple[str, ...], x: Array) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -145,10 +146,12 @@ def posterior(
             a Linen module bound to its variables (`module.bind(variables)`), or a
             `network.Function` of parameters and rows, such as one of Haiku.
         data: (inputs, targets), leading axis N in common; inputs may be a tree. Or a source of
-            such pairs, as of ex.data.npy.
+            such pairs, as of ex.data.npy, of which the first rows are checked. A later label that
+            is none makes the density NaN.
         likelihood: one of network.likelihoods: Gaussian, Categorical, Bernoulli.
         prior: one of network.priors for all arrays, or ByPath; by default normal with standard
-            deviation 1 / sqrt(inputs), and 1 for biases.
+            deviation 1 / sqrt(inputs), and 1 for biases. An array of an Equinox module has its
+            outputs first, as in w @ x; of others, last, as in x @ w.
         batched: whether the module takes a whole batch; by default as above.
         trainable: the parameters that are sampled, all others staying as the module has them, such
             as trained weights: a name such as "layers.2", a pattern such as "*.bias" or "*lora*", a
@@ -183,10 +186,10 @@ def posterior(
             "likelihood must be one of network.likelihoods, such as Gaussian(0.1), not "
             f"{likelihood!r}."
         )
-    if not isinstance(data, Source):
-        if not (isinstance(data, tuple | list) and len(data) == 2):
-            raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
-        data = tuple(data)
+    pair = data.row if isinstance(data, Source) else data
+    if not (isinstance(pair, tuple | list) and len(pair) == 2):
+        raise TypeError("data must be a pair (inputs, targets), or a source of such pairs.")
+    data = data if isinstance(data, Source) else tuple(map(from_lists, data))
     network, parameters = take_apart(module, batched, trainable)
     network = network.computed_in(compute_dtype)
     paths = _paths(parameters)
@@ -196,18 +199,32 @@ def posterior(
         priors = [check_prior(Normal() if prior is None else prior)] * len(paths)
     start = {"network": parameters, **likelihood.start()}
     made = NetworkPosterior(Program(network, likelihood, priors), data, start)
-    if isinstance(data, Source):
-        return made  # which shapes its rows have is seen later
-    _check(made)
-    network = network.fitted_to(parameters, made.data[0])
+    rows, targets = _first_rows(data) if isinstance(data, Source) else made.data
+    _check(made, rows, targets)
+    network = network.fitted_to(parameters, rows)
     return NetworkPosterior(Program(network, likelihood, priors), data, start)
 
 
-def _check(posterior: NetworkPosterior) -> None:
-    rows, targets = posterior.data
+def _first_rows(source: Source) -> PyTree:
+    return source.as_seen(next(source.scan(min(BLOCK, source.num_rows))))
+
+
+def _check(posterior: NetworkPosterior, rows: PyTree, targets: Any) -> None:
+    outputs = outputs_of(posterior, rows)
+    if not hasattr(outputs, "shape") or outputs.shape[:1] != targets.shape[:1]:
+        raise ValueError("the module must return one array, an output for each row.")
+    posterior.program.likelihood.check(outputs, targets)
+
+
+def outputs_of(posterior: NetworkPosterior, rows: PyTree) -> Any:
+    """Shape and dtype of a network's outputs for some rows.
+
+    Raises:
+        ValueError: the module can't be called with such rows, or drops units.
+    """
     network = posterior.program.network
     try:
-        outputs = jax.eval_shape(network, posterior.start["network"], rows)
+        return jax.eval_shape(network, posterior.start["network"], rows)
     except Exception as error:  # of the user's module, of whatever kind
         if "RngError" in type(error).__name__:  # of Flax, which knows when a Linen module drops
             how = "deterministic=True"
@@ -221,9 +238,30 @@ def _check(posterior: NetworkPosterior) -> None:
             f"the module can't be called with {how} of inputs of shape {shapes}: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    if not hasattr(outputs, "shape") or outputs.shape[:1] != targets.shape[:1]:
-        raise ValueError("the module must return one array, an output for each row.")
-    posterior.program.likelihood.check(outputs, targets)
+
+
+def from_lists(values: PyTree) -> PyTree:
+    """Numbers in lists, or in lists of lists, as one array; any other tree as it is."""
+    leaves = jax.tree.leaves(values) if isinstance(values, list | tuple) else []
+    listed = leaves and all(isinstance(x, int | float | np.generic) for x in leaves)
+    return np.asarray(values) if listed else values
+
+
+def with_leading(
+    posterior: NetworkPosterior, positions: PyTree
+) -> tuple[PyTree, tuple[int, ...] | None]:
+    """Positions as samplers hold them, and the axes ahead of the posterior's own.
+
+    None where these differ between the arrays, or structure or shapes are not the posterior's.
+    """
+    positions, start = tree.freeze(positions, "positions"), tree.freeze(posterior.start)
+    if jax.tree.structure(positions) != jax.tree.structure(start):
+        return positions, None
+    leads = set()
+    for x, own in zip(jax.tree.leaves(positions), jax.tree.leaves(start), strict=True):
+        ahead = x.ndim - own.ndim
+        leads.add(x.shape[:ahead] if ahead >= 0 and x.shape[ahead:] == own.shape else None)
+    return positions, leads.pop() if len(leads) == 1 else None
 
 
 def _paths(parameters: PyTree) -> list[str]:

@@ -22,7 +22,7 @@ from ergodax.network.likelihoods import (
     HeteroscedasticGaussian,
     Likelihood,
 )
-from ergodax.network.posterior import NetworkPosterior
+from ergodax.network.posterior import NetworkPosterior, from_lists, outputs_of, with_leading
 from ergodax.stats.draws import check_unweighted
 
 ONE_TARGET = Bernoulli, Categorical, HeteroscedasticGaussian  # a row's target is one number
@@ -256,7 +256,7 @@ def predictive(
         posterior: of the network, from `network.posterior`.
         rows: inputs to predict for, leading axis n.
         targets: of these rows, to be scored; None where they are not known.
-        after: steps that are not counted; the burn-in.
+        after: steps that are not counted; those of `ex.sample`'s burn_in never are.
         every: predict with every so many-th draw.
 
     Returns:
@@ -264,7 +264,7 @@ def predictive(
 
     Raises:
         TypeError: not a kernel, or not a network's posterior.
-        ValueError: a negative `after`, an `every` below 1, or targets that do not fit.
+        ValueError: a negative `after`, an `every` below 1, or rows or targets that do not fit.
 
     Example:
         >>> import equinox as eqx, ergodax as ex, jax, jax.numpy as jnp
@@ -294,13 +294,15 @@ def predict(
 
     Args:
         posterior: of the network, from `network.posterior`.
-        positions: a position with a leading axis on every array.
+        positions: a position with leading axes on every array, such as those of draws, or of
+            chains and draws.
         rows: inputs to predict for, leading axis n.
         targets: of these rows, to be scored; None where they are not known.
 
     Raises:
         TypeError: positions that are not the posterior's.
-        ValueError: targets that do not fit.
+        ValueError: positions of another structure, of other shapes or none, and rows or targets
+            that do not fit.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp
@@ -314,12 +316,20 @@ def predict(
         (3, (5,), True)
     """
     rows, targets = _checked(posterior, rows, targets)
-    if not isinstance(positions, dict) or "network" not in positions:
-        raise TypeError(
-            "positions must be as the posterior's: a dict with the key 'network', a leading axis "
-            "on every array. Of samples, take one chain: jax.tree.map(lambda x: x[0], positions)."
+    if not isinstance(positions, dict) or positions.keys() != posterior.start.keys():
+        keys = ", ".join(map(repr, posterior.start))
+        raise TypeError(f"positions must be as the posterior's: a dict with the keys {keys}.")
+    positions, lead = with_leading(posterior, positions)
+    if not lead:
+        raise ValueError(
+            "positions must have the structure of the posterior's `start`, and its shapes after "
+            "leading axes, such as chains and draws, that are the same on every array. Of one "
+            "position, try jax.tree.map(lambda x: x[None], position)."
         )
-    return _together(_predict(posterior, tree.freeze(positions), rows, targets))
+    if 0 in lead:
+        raise ValueError(f"there are no positions: their leading axes are {lead}.")
+    positions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), positions)
+    return _together(_predict(posterior, positions, rows, targets))
 
 
 @eqx.filter_jit
@@ -361,7 +371,7 @@ def predict_from_outputs(chunks: Any, likelihood: Any, targets: Any = None) -> P
             f"the likelihood learns {sorted(likelihood.start())}, of which the outputs know "
             "nothing. Give it the number, as in network.likelihoods.Gaussian(0.1)."
         )
-    targets = None if targets is None else as_data(targets)
+    targets = None if targets is None else as_data(from_lists(targets), "targets")
     sums = None
     for chunk in chunks:
         outputs = jnp.asarray(numbers("outputs", chunk))
@@ -390,12 +400,11 @@ def _add_outputs(sums: Sums, likelihood: Likelihood, outputs: Array, targets: An
 
 def _checked(posterior: NetworkPosterior, rows: PyTree, targets: Any) -> tuple[PyTree, Any]:
     instance("posterior", posterior, NetworkPosterior, "one of ex.network.posterior")
-    rows = as_data(rows)
-    network = posterior.program.network
-    outputs = jax.eval_shape(network, posterior.start["network"], rows)
+    rows = as_data(from_lists(rows), "rows")
+    outputs = outputs_of(posterior, rows)
     if targets is None:
         return rows, None
-    targets = as_data(targets)
+    targets = as_data(from_lists(targets), "targets")
     if num_rows(targets) != num_rows(rows):
         raise ValueError(f"{num_rows(rows)} rows, but {num_rows(targets)} targets.")
     posterior.program.likelihood.check(outputs, targets)

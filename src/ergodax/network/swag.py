@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.checks import real_number, whole_number
@@ -20,6 +19,7 @@ from ergodax.network.epochs import Iterate, epoch, epoch_keys, rows_in_memory, s
 from ergodax.network.posterior import NetworkPosterior
 
 RATE, MOMENTUM = 0.01, 0.9  # of SGD
+ONE = optax.sgd(1.0, momentum=MOMENTUM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,24 +55,32 @@ class Swag:
             ValueError: no draws.
         """
         num_draws = whole_number("num_draws", num_draws)
-        key_near, key_far = jax.random.split(check_key(key))
         mean, variance, deviations = map(tree.freeze, (self.mean, self.diagonal, self.deviations))
-        members, rank = jax.tree.leaves(deviations)[0].shape[:2]
+        return tree.thaw(_draws(check_key(key), mean, variance, deviations, num_draws))
 
-        def many(x: Array) -> Array:
-            return jnp.broadcast_to(x[:, None], (members, num_draws, *x.shape[1:]))
 
-        near = tree.normal_like(key_near, jax.tree.map(many, mean))
-        dtype = tree.result_dtype(mean)
-        far = tree.normal_like(key_far, jnp.zeros((members, num_draws, rank), dtype))
-        far = tree.scale((2 * (rank - 1)) ** -0.5, far)
+@eqx.filter_jit
+def _draws(
+    key: PRNGKeyArray, mean: PyTree, variance: PyTree, deviations: PyTree, num_draws: int
+) -> PyTree:
+    """Draws of every member, one after another."""
+    key_near, key_far = jax.random.split(key)
+    members, rank = jax.tree.leaves(deviations)[0].shape[:2]
 
-        def draws(mean: Array, variance: Array, deviations: Array, z: Array) -> Array:
-            along = jax.vmap(lambda z, d: jnp.tensordot(z, d, 1))(far.astype(z.dtype), deviations)
-            drawn = many(mean) + many(jnp.sqrt(variance / 2)) * z + along
-            return drawn.reshape(members * num_draws, *mean.shape[1:])
+    def many(x: Array) -> Array:
+        return jnp.broadcast_to(x[:, None], (members, num_draws, *x.shape[1:]))
 
-        return tree.thaw(jax.tree.map(draws, mean, variance, deviations, near))
+    near = tree.normal_like(key_near, jax.tree.map(many, mean))
+    dtype = tree.result_dtype(mean)
+    far = tree.normal_like(key_far, jnp.zeros((members, num_draws, rank), dtype))
+    far = tree.scale((2 * (rank - 1)) ** -0.5, far)
+
+    def draws(mean: Array, variance: Array, deviations: Array, z: Array) -> Array:
+        along = jax.vmap(lambda z, d: jnp.tensordot(z, d, 1))(far.astype(z.dtype), deviations)
+        drawn = many(mean) + many(jnp.sqrt(variance / 2)) * z + along
+        return drawn.reshape(members * num_draws, *mean.shape[1:])
+
+    return jax.tree.map(draws, mean, variance, deviations, near)
 
 
 class _Collecting(eqx.Module):
@@ -151,7 +159,7 @@ def swag(
     epochs = whole_number("epochs", epochs, at_least=rank, hint=hint)
     size = min(whole_number("batch_size", batch_size), count)
     if optimiser is None:
-        optimiser = _sgd(real_number("rate", RATE if rate is None else rate, above=0.0))
+        optimiser = _Sgd(real_number("rate", RATE if rate is None else rate, above=0.0))
     elif rate is not None:
         raise ValueError("rate is that of the default SGD. Give it to your optimiser instead.")
     key = check_key(key)
@@ -172,9 +180,17 @@ def swag(
     return Swag(*map(tree.thaw, (now.mean, variance, now.deviations)))
 
 
-@functools.cache  # one object for one number: programs are compiled anew for another
-def _sgd(rate: float) -> Any:
-    return optax.sgd(rate, momentum=MOMENTUM)
+class _Sgd(eqx.Module):
+    """SGD with momentum, whose rate is an argument of the program."""
+
+    rate: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float))
+
+    def init(self, position: PyTree) -> PyTree:
+        return ONE.init(position)
+
+    def update(self, slope: PyTree, state: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
+        change, state = ONE.update(slope, state, position)
+        return tree.scale(self.rate, change), state
 
 
 @eqx.filter_jit
