@@ -163,8 +163,10 @@ def _counting_after(kernel: Any, step: int) -> Any:
         own = [kernel.after] if hasattr(kernel, "after") else []
         return own if inside is None else own + afters(inside)
 
-    later = [jnp.maximum(after, step) for after in afters(kernel)]
-    return eqx.tree_at(afters, kernel, later) if later else kernel
+    found = afters(kernel)
+    if not found or not all(isinstance(after, jax.Array) for after in found):
+        return kernel  # an attribute of that name may be anything in a kernel of the user's
+    return eqx.tree_at(afters, kernel, [jnp.maximum(after, step) for after in found])
 
 
 def _check_first_step(kernel: Any, begin: Start) -> None:
