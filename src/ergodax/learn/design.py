@@ -137,8 +137,8 @@ class FormulaDesign:
         self.intercept = INTERCEPT in matrix.columns
         self.names = [str(name) for name in matrix.columns if name != INTERCEPT]
         needed, self.offset = set(self.spec.required_variables), None
-        if self.formula.offset:  # in I() it is arithmetic, and not the algebra of formulas
-            self.offset = self._evaluated(f"0 + I({self.formula.offset})", frame).model_spec
+        if self.formula.offset:
+            self.offset = self._arithmetic(self.formula.offset, frame).model_spec
             needed |= set(self.offset.required_variables)
             kinds = [kind.value for kind, _ in self.offset.encoder_state.values()]
             if len(self.offset.column_names) != 1 or "categorical" in kinds:
@@ -185,6 +185,10 @@ class FormulaDesign:
         check_finite("X", found.to_numpy(np.float64), list(found.columns))
         return found
 
+    def _arithmetic(self, text: str, frame: Any) -> Any:
+        """What is no sum of terms: in the algebra of formulas `x - z` would be x alone."""
+        return self._evaluated(f"0 + I({text})", frame)
+
     def matrix(self, frame: Any) -> Matrix:
         """Of any rows with the same columns."""
         found = self._evaluated(self.spec, frame)
@@ -207,7 +211,7 @@ class FormulaDesign:
             raise ValueError("requires y to be passed, or a formula with a target: y ~ x.")
         if text.strip("`") in frame.columns:
             return column_of(frame, text.strip("`")).to_numpy()
-        found = self._evaluated(f"0 + ({text})", frame)
+        found = self._arithmetic(text, frame)
         if found.shape[1] != 1:
             raise ValueError(f"the target {text!r} has {found.shape[1]} columns; it must be one.")
         return found.to_numpy(np.float64)[:, 0]
