@@ -115,6 +115,30 @@ def test_text_where_fit_had_numbers_is_named():
         design.matrix(FRAME[:1].assign(x="a"))
 
 
+@pytest.mark.parametrize(
+    ("fitted", "new", "message"),
+    [
+        ([0, 1, 0], ["0", "1", "0"], "'g' had numbers in fit, and now holds text: row 0 holds '0'"),
+        (["0", "1", "0"], ["0", 1, 0], "'g' had text in fit, and now holds numbers: row 1 holds 1"),
+    ],
+)
+def test_labels_of_groups_of_another_type_are_named(fitted, new, message):
+    """Each would be a new group."""
+    for kind in (object, "category"):
+        frame: Any = FRAME.assign(g=pd.Series(fitted, dtype=object).astype(kind))
+        with pytest.raises(TypeError, match=message):
+            FormulaDesign("x + (1 | g)", frame).matrix(FRAME.assign(g=pd.Series(new, dtype=object)))
+
+
+@pytest.mark.parametrize(
+    "new", [[1.0, 0.0, 2.0], pd.Categorical([1, 0, 2]), pd.array([1, 0, 2], "Int64")]
+)
+def test_labels_that_are_equal_numbers_are_the_same_groups(new):
+    design = FormulaDesign("x + (1 | g)", FRAME.assign(g=[0, 1, 0]))
+    groups: Any = design.matrix(FRAME.assign(g=new)).groups
+    assert [{0: "a", 1: "b"}.get(label) for label in groups] == ["b", "a", None]
+
+
 def test_text_becomes_indicators():
     design = FrameDesign(FRAME[["x", "kind"]])
     assert design.names == ["x", "kind[b]"]

@@ -146,8 +146,11 @@ class FormulaDesign:
                     f"the offset {self.formula.offset} is not one column of numbers. Try one "
                     "such as offset(log(x))."
                 )
+        self.label_kinds: set[bool] = set()  # of the groups: text, other things, or both
         if self.formula.group:
             needed.add(self.formula.group)
+            labels = column_of(frame, self.formula.group)
+            self.label_kinds = {isinstance(label, str) for label in labels}
         self.variables = [name for name in frame.columns if name in needed]
         self.numbers = {name for name in self.variables if not is_text(frame[name])}
         self.numbers.discard(self.formula.group)
@@ -198,7 +201,19 @@ class FormulaDesign:
             offset = self._evaluated(self.offset, frame).to_numpy(np.float64).sum(axis=1)
         if self.formula.group:
             groups = column_of(frame, self.formula.group).to_numpy(object)
+            self._check_labels(groups)
         return Matrix(x, groups, offset)
+
+    def _check_labels(self, groups: np.ndarray) -> None:
+        """Refuse "3" where fit had 3, or otherwise, which would be a new group."""
+        for row, label in enumerate(groups):
+            if (text := isinstance(label, str)) not in self.label_kinds:
+                had, holds = ("numbers", "text") if text else ("text", "numbers")
+                cast = "pd.to_numeric(column)" if text else "column.astype(str)"
+                raise TypeError(
+                    f"column {self.formula.group!r} had {had} in fit, and now holds {holds}: row "
+                    f"{row} holds {shown(label)}. Try {cast}."
+                )
 
     def target(self, frame: Any) -> np.ndarray:
         """What stands before the ~.
