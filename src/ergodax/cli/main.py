@@ -62,7 +62,8 @@ def main() -> None:
         if os.environ.get("ERGODAX_TRACEBACK"):
             raise
         console = Console(stderr=True, soft_wrap=True)
-        console.print("[red]error:[/red]", escape(str(error)), highlight=False)
+        told = str(error).replace("resume=True", "--resume")  # as it is called here
+        console.print("[red]error:[/red]", escape(told), highlight=False)
         sys.exit(2 if isinstance(error, USE) else 1)
     except KeyboardInterrupt as error:
         told = escape(str(error) or interrupts.NOTHING)
