@@ -26,7 +26,7 @@ def test_text_columns_become_indicators(frame, tmp_path, suffix):
     path = tmp_path / f"patients.{suffix}"
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
     table = tables.read_table(path, "died")
-    assert table.names == ["age", "constant", "ward_south", "ward_west"]
+    assert table.names == ["age", "constant", "ward[south]", "ward[west]"]
     assert table.classes == ("no", "yes")
     np.testing.assert_array_equal(table.target, frame["died"] == "yes")
     np.testing.assert_array_equal(table.features[:, 2], frame["ward"] == "south")
@@ -45,7 +45,7 @@ def test_prepare_learns_from_the_training_rows_alone(frame, tmp_path):
     train, test = tables.split(tables.read_table(tmp_path / "p.csv", "died"), 0.25, 1)
     assert len(train.target) == 30 and len(test.target) == 10
     a, b = tables.prepare(train, test)
-    assert a.names == ["age", "ward_south", "ward_west", "intercept"], "the constant is dropped"
+    assert a.names == ["age", "ward[south]", "ward[west]", "intercept"], "the constant is dropped"
     np.testing.assert_allclose(a.features[:, :-1].mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(a.features[:, :-1].std(axis=0), 1)
     mean, sd = train.features[:, 0].mean(), train.features[:, 0].std()
@@ -59,7 +59,7 @@ def test_a_number_to_predict(frame, tmp_path):
     path = tmp_path / "p.csv"
     frame.to_csv(path, index=False)
     table = tables.read_numeric(path, "age")
-    assert table.names == ["constant", "ward_south", "ward_west", "died_yes"]
+    assert table.names == ["constant", "ward[south]", "ward[west]", "died[yes]"]
     np.testing.assert_allclose(table.target, frame["age"])
     refuse("is not a number; try --model logistic", tables.read_numeric, path, "ward")
     refuse("no such file", tables.read_numeric, tmp_path / "none.csv", "age")
