@@ -1,9 +1,7 @@
 """`ergodax infer`: the posterior of a regression on a table, with nothing to tune."""
 
-import contextlib
 import functools
-import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,8 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from ergodax.checks import legible
-from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
-from ergodax.errors import Interrupted
+from ergodax.cli.output import Json, Many, Output, folder, stopped, tell, tell_files, tell_json
 
 Kind = Literal["linear", "robust", "logistic", "multinomial", "poisson", "negative-binomial"]
 
@@ -135,7 +132,10 @@ def infer(
     if source.model is None and model == "linear" and not (train.target % 1.0).any():
         hint = "for counts try --model negative-binomial, for classes --model multinomial."
         say(f"The target is whole numbers: {hint}")
-    with _stopped(checkpoint):
+    kept = "nothing was kept. Add --checkpoint DIR to keep decisions and draws as they come."
+    if checkpoint is not None:
+        kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
+    with stopped(kept):
         found = fit(
             model,
             train,
@@ -169,19 +169,6 @@ def _written(found: Any, place: Path | None, title: str) -> tuple[dict[str, Path
         return ({} if place is None else inference.write(found, place, title)), ""
     except OSError as error:
         return {}, f"the answer was not written to {place}: {error}. Make room, or choose another."
-
-
-@contextlib.contextmanager
-def _stopped(checkpoint: Path | None) -> Generator[None]:
-    """Within it, Ctrl-C and the signal to terminate end in what is kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        kept = "nothing was kept. Add --checkpoint DIR to keep decisions and draws as they come."
-        if checkpoint is not None:
-            kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
-        number = getattr(error, "signal", signal.SIGINT)
-        raise Interrupted(f"stopped: {kept}", signal=number) from None
 
 
 def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, list[Any]]:
