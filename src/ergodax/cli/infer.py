@@ -121,7 +121,10 @@ def infer(
     console = Console(stderr=json_)
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint DIR, the folder of what to go on with.")
-    keep = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
+    keep, kept = None, "nothing was kept. Add --checkpoint DIR to keep decisions and draws."
+    if checkpoint is not None:
+        keep = Checkpoint(checkpoint, resume=resume)
+        kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
     place = None if output is None else folder(output)
     say = functools.partial(console.print, highlight=False, markup=False)
     model, (train, *others) = _read(source, seed, say)
@@ -132,24 +135,12 @@ def infer(
     if source.model is None and model == "linear" and not (train.target % 1.0).any():
         hint = "for counts try --model negative-binomial, for classes --model multinomial."
         say(f"The target is whole numbers: {hint}")
-    kept = "nothing was kept. Add --checkpoint DIR to keep decisions and draws as they come."
-    if checkpoint is not None:
-        kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
     with stopped(kept):
         found = fit(
-            model,
-            train,
-            test,
-            prior_scale=prior_scale,
-            seed=seed,
-            accuracy=accuracy,
-            num_chains=num_chains,
-            max_seconds=max_seconds,
-            progress=progress,
-            reference=reference,
-            nuts=nuts,
-            checkpoint=keep,
-        )
+            model, train, test, prior_scale=prior_scale, seed=seed, accuracy=accuracy,
+            num_chains=num_chains, max_seconds=max_seconds, progress=progress,
+            reference=reference, nuts=nuts, checkpoint=keep,
+        )  # fmt: skip
     paths, failure = _written(found, place, title)
     if json_:
         tell_json(inference.facts(found), paths)
