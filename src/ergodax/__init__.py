@@ -1,5 +1,9 @@
 """ergodax: stochastic-gradient MCMC from two matrices, in JAX."""
 
+from ergodax import interrupts as interrupts  # first, since the rest takes seconds
+
+# isort: split
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

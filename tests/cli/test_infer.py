@@ -12,6 +12,7 @@ import xarray
 from arviz_stats.summary import summary
 
 from ergodax.cli import main
+from ergodax.persist.checkpoint import refuse_second
 
 WILD = r"$\frac{a$"  # the name of a column, and the beginning of a formula that TeX refuses
 ROWS = 500
@@ -201,6 +202,13 @@ def test_control_c_says_what_is_kept(monkeypatch, ergodax, csv, tmp_path, more, 
     given = ["--data", csv, "--target", "died", *more, *([tmp_path / "run"] if more else [])]
     code, _, error = ergodax("infer", *given)
     assert code == 130 and words in " ".join(error.split())
+
+
+def test_a_used_folder_is_refused_with_the_option_to_go_on(monkeypatch, ergodax, csv, tmp_path):
+    monkeypatch.setattr("ergodax.learn.fit.fit", lambda *_, **__: refuse_second(tmp_path))
+    given = ["--data", csv, "--target", "died", "--checkpoint", tmp_path]
+    code, _, error = ergodax("infer", *given)
+    assert code == 2 and "pass --resume to go on with it" in error
 
 
 @pytest.mark.slow

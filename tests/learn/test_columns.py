@@ -110,7 +110,10 @@ def test_two_values_of_the_target_are_classes_however_they_are_written(tmp_path)
 
 def test_codes_among_which_few_are_numbers_are_text(tmp_path):
     wards = [("7" if k % 3 == 0 else "north") for k in range(ROWS)]
-    assert read(csv(tmp_path, ward=wards), "y").names == ["x", "ward_north"]
+    assert read(csv(tmp_path, ward=wards), "y").names == ["x", "ward[north]"]
+    # And a number whose name is that which pandas would give to an indicator.
+    also = csv(tmp_path, ward=wards, ward_north=range(ROWS))
+    assert read(also, "y").names == ["x", "ward_north", "ward[north]"]
 
 
 def test_many_indicators_of_several_columns(tmp_path):
@@ -236,7 +239,7 @@ def test_names_of_several_levels_in_a_parquet_file(tmp_path):
 TYPES = {
     "Int64": (pd.array([1, 2, 3] * 20, "Int64"), ["x", "bad"]),
     "boolean": (pd.array([True, False, True] * 20, "boolean"), ["x", "bad"]),
-    "category": (pd.Categorical(["u", "v", "w"] * 20), ["x", "bad_v", "bad_w"]),
+    "category": (pd.Categorical(["u", "v", "w"] * 20), ["x", "bad[v]", "bad[w]"]),
     "category of numbers": (pd.Categorical([1, 2, 3] * 20), ["x", "bad"]),
     "truth values with a gap": ([True, False, None] * 20, ["x", "bad"]),
 }
@@ -264,7 +267,7 @@ def test_a_word_for_missing_is_a_level_of_text_and_a_gap_among_numbers(word, tmp
     assert features["x"].to_list().count(5.0) == 18 and len(features) == 54
     assert told == ["6 of 60 rows are left out, with gaps in {'x': 6}."]
     path = csv(tmp_path, who=with_gaps(word, "Ann", "Bob"))
-    names = {"x", *(f"who_{name}" for name in sorted(["Ann", "Bob", word])[1:])}
+    names = {"x", *(f"who[{name}]" for name in sorted(["Ann", "Bob", word])[1:])}
     assert set(tables.read_columns(path, "y", drop_missing=True, tell=pytest.fail)[0]) == names
 
 

@@ -63,6 +63,34 @@ def test_an_offset_is_one_column_of_numbers(text):
         FormulaDesign(f"x + offset({text})", FRAME)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x - z", [-1.0, -3.0, -4.0]),
+        ("x**2", [1.0, 4.0, 16.0]),
+        ("2 * `a|b` / z", [1.0, 0.8, 1.0]),
+        ("np.log(x) + 1", np.log([1.0, 2.0, 4.0]) + 1.0),
+        ("I(x - z)", [-1.0, -3.0, -4.0]),
+        ("kind == 'b'", [1.0, 0.0, 1.0]),
+        ("kind", ["b", "a", "b"]),
+        ("`a|b`", [1.0, 2.0, 4.0]),
+    ],
+)
+def test_a_target_is_arithmetic(text, expected):
+    """In the algebra of formulas `x - z` and `x**2` would be x."""
+    frame = FRAME.assign(**{"z": [2.0, 5.0, 8.0], "a|b": FRAME["x"]})
+    found = FormulaDesign(f"{text} ~ x", frame).target(frame)
+    if text == "kind":
+        assert found.tolist() == expected
+    else:
+        np.testing.assert_allclose(found, np.asarray(expected, float))
+
+
+def test_a_target_of_several_columns_is_refused():
+    with pytest.raises(ValueError, match="the target .* has 2 columns; it must be one"):
+        FormulaDesign("poly(x, 2) ~ z", FRAME.assign(z=1.0)).target(FRAME)
+
+
 def test_a_name_in_backticks_may_hold_any_sign():
     frame = FRAME.assign(**{"a|b": [3.0, 1.0, 2.0], "c~d": FRAME["x"]})
     design = FormulaDesign("`c~d` ~ `a|b` + (1 | plane)", frame)
@@ -85,6 +113,30 @@ def test_text_where_fit_had_numbers_is_named():
     design = FormulaDesign("x", FRAME)
     with pytest.raises(TypeError, match="column 'x' had numbers in fit, and now holds text: row 0"):
         design.matrix(FRAME[:1].assign(x="a"))
+
+
+@pytest.mark.parametrize(
+    ("fitted", "new", "message"),
+    [
+        ([0, 1, 0], ["0", "1", "0"], "'g' had numbers in fit, and now holds text: row 0 holds '0'"),
+        (["0", "1", "0"], ["0", 1, 0], "'g' had text in fit, and now holds numbers: row 1 holds 1"),
+    ],
+)
+def test_labels_of_groups_of_another_type_are_named(fitted, new, message):
+    """Each would be a new group."""
+    for kind in (object, "category"):
+        frame: Any = FRAME.assign(g=pd.Series(fitted, dtype=object).astype(kind))
+        with pytest.raises(TypeError, match=message):
+            FormulaDesign("x + (1 | g)", frame).matrix(FRAME.assign(g=pd.Series(new, dtype=object)))
+
+
+@pytest.mark.parametrize(
+    "new", [[1.0, 0.0, 2.0], pd.Categorical([1, 0, 2]), pd.array([1, 0, 2], "Int64")]
+)
+def test_labels_that_are_equal_numbers_are_the_same_groups(new):
+    design = FormulaDesign("x + (1 | g)", FRAME.assign(g=[0, 1, 0]))
+    groups: Any = design.matrix(FRAME.assign(g=new)).groups
+    assert [{0: "a", 1: "b"}.get(label) for label in groups] == ["b", "a", None]
 
 
 def test_text_becomes_indicators():

@@ -9,7 +9,7 @@ import pytest
 from ergodax.driver import Samples
 from ergodax.learn.base import in_units
 from ergodax.learn.estimators import LinearRegressor
-from ergodax.learn.families import LINEAR, LOGISTIC
+from ergodax.learn.families import LINEAR, LOGISTIC, NEGATIVE_BINOMIAL, ROBUST
 from ergodax.learn.regression import Rows, regression
 from ergodax.tune.decisions import Decision, DecisionLog, Inference, Tuned
 from ergodax.tune.whitening import Coordinates
@@ -53,6 +53,26 @@ def test_the_prior_has_its_scale():
     assert posterior.log_prior(jnp.full(5, 4.0)) == pytest.approx(-0.5 * 5 * 16 / 4)
     with pytest.raises(ValueError, match="prior_scale must be positive"):
         regression(NUMBERS, LINEAR, 0.0)
+
+
+@pytest.mark.parametrize("family", [LINEAR, ROBUST, NEGATIVE_BINOMIAL])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_what_is_sampled_has_the_name_of_what_it_moves(family, intercept):
+    """Columns may be called as other components are, or as the sds of groups begin."""
+    groups = np.arange(50) % 5
+    names = ["intercept", "residual sd", "sd of g"]
+    y = np.arange(50.0) % 7
+    rows = Rows(X, y, names, groups=groups.astype(np.int32), group=("g", [*range(5)]))
+    made = regression(rows, family, intercept=intercept)
+    sampled, at = made.sampled, np.zeros(len(made.init))
+    assert len(sampled) == len(made.init) and sorted(sampled) == sorted(made.names)
+    flat = np.concatenate([np.atleast_1d(x) for _, x in sorted(made.units(at).items())])
+    for k, name in enumerate(sampled):
+        moved = made.units(at + np.eye(len(at))[k])
+        after = np.concatenate([np.atleast_1d(x) for _, x in sorted(moved.items())])
+        assert after[made.names.index(name)] != flat[made.names.index(name)]
+        others = {made.names[j] for j in np.flatnonzero(after != flat)} - {name}
+        assert others <= {"intercept (2)"}  # which moves with the slopes
 
 
 def test_names_are_distinct():

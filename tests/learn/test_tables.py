@@ -30,7 +30,7 @@ def test_text_columns_become_indicators(frame, tmp_path, suffix):
     path = tmp_path / f"patients.{suffix}"
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
     table = read(path, "died")
-    assert table.names == ["age", "constant", "ward_south", "ward_west"]
+    assert table.names == ["age", "constant", "ward[south]", "ward[west]"]
     assert table.classes == ("no", "yes")
     np.testing.assert_array_equal(table.target, frame["died"] == "yes")
     np.testing.assert_array_equal(table.features[:, 2], frame["ward"] == "south")
@@ -49,7 +49,7 @@ def test_components_are_learnt_from_the_training_rows_alone(frame, tmp_path):
     train, test = tables.split(read(tmp_path / "p.csv", "died"), 0.25, 1)
     assert len(train.target) == 30 and len(test.target) == 10
     a, b = tables.varying([train, test])
-    assert a.names == ["age", "ward_south", "ward_west"], "the constant is dropped"
+    assert a.names == ["age", "ward[south]", "ward[west]"], "the constant is dropped"
     np.testing.assert_array_equal(b.features[:, 0], test.features[:, 0])
     c, d = tables.varying([train, test], components=2)
     assert c.names == ["component[0]", "component[1]"]
@@ -63,7 +63,7 @@ def test_a_number_to_predict(frame, tmp_path):
     path = tmp_path / "p.csv"
     frame.to_csv(path, index=False)
     table = read(path, "age", "linear")
-    assert table.names == ["constant", "ward_south", "ward_west", "died_yes"]
+    assert table.names == ["constant", "ward[south]", "ward[west]", "died[yes]"]
     np.testing.assert_allclose(table.target, frame["age"])
     refuse("is not a number; try --model logistic", read, path, "ward", "linear")
     refuse("no such file", read, tmp_path / "none.csv", "age", "linear")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from ergodax.cli import main
+from ergodax.learn import LatentDirichletAllocation
 from ergodax.learn.topics import learning
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -52,6 +53,21 @@ def test_reuters(monkeypatch, capsys, tmp_path):
     topics = pd.read_csv(tmp_path / "topics.csv")
     assert topics["share"].to_numpy().sum() == pytest.approx(1, rel=1e-4)
     assert [len(words.split()) for words in topics["words"]] == [10] * 20
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [((), "what was kept is in {}. The same command"), (("--stream",), "nothing was kept")],
+)
+def test_control_c_says_what_is_kept(monkeypatch, capsys, articles, tmp_path, stream, words):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    for name in ("fit", "partial_fit"):
+        monkeypatch.setattr(LatentDirichletAllocation, name, interrupted)
+    given = ["topics", articles, "--topics", 2, *stream, "--out", tmp_path]
+    code, _, error = ergodax(monkeypatch, capsys, *given)
+    assert code == 130 and words.format(tmp_path / "fit") in error
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
-"""What engines are asked for, and the job that Kubernetes is given."""
+"""What engines are asked for, deaths of workers, and the job that Kubernetes is given."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -41,6 +43,25 @@ def test_a_missing_engine_is_named(tmp_path, monkeypatch):
         ex.replicas.dask(tmp_path, twice, 2, key=KEY, num=1, client=None)
     with pytest.raises(ImportError, match="processes need cloudpickle"):
         ex.replicas.processes(tmp_path, twice, 2, key=KEY, num=1)
+
+
+@pytest.mark.parametrize("how", [lambda: os._exit(9), lambda: os.kill(os.getpid(), signal.SIGKILL)])
+def test_a_worker_that_dies_is_started_again_and_else_named(tmp_path, how):
+    """Without the second part there would be too few replicas, and no word of it."""
+    once = tmp_path / "once"
+
+    def dies_once(key):
+        if not once.exists():
+            once.touch()
+            how()
+        return float(jax.random.normal(key))
+
+    options = {"key": KEY, "num": 2, "identity": "a", "bias": ""}
+    with pytest.raises(RuntimeError, match=r"a worker ended with an error.*died, with status -?9"):
+        ex.replicas.processes(tmp_path / "none", dies_once, 1, **options)
+    once.unlink()
+    report = ex.replicas.processes(tmp_path / "again", dies_once, 1, restarts=1, **options)
+    assert report.num == 2
 
 
 def test_the_job_of_kubernetes():

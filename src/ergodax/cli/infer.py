@@ -1,9 +1,7 @@
 """`ergodax infer`: the posterior of a regression on a table, with nothing to tune."""
 
-import contextlib
 import functools
-import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,8 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from ergodax.checks import legible
-from ergodax.cli.output import Json, Many, Output, folder, tell, tell_files, tell_json
-from ergodax.errors import Interrupted
+from ergodax.cli.output import Json, Many, Output, folder, stopped, tell, tell_files, tell_json
 
 Kind = Literal["linear", "robust", "logistic", "multinomial", "poisson", "negative-binomial"]
 
@@ -124,7 +121,10 @@ def infer(
     console = Console(stderr=json_)
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint DIR, the folder of what to go on with.")
-    keep = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
+    keep, kept = None, "nothing was kept. Add --checkpoint DIR to keep decisions and draws."
+    if checkpoint is not None:
+        keep = Checkpoint(checkpoint, resume=resume)
+        kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
     place = None if output is None else folder(output)
     say = functools.partial(console.print, highlight=False, markup=False)
     model, (train, *others) = _read(source, seed, say)
@@ -135,21 +135,12 @@ def infer(
     if source.model is None and model == "linear" and not (train.target % 1.0).any():
         hint = "for counts try --model negative-binomial, for classes --model multinomial."
         say(f"The target is whole numbers: {hint}")
-    with _stopped(checkpoint):
+    with stopped(kept):
         found = fit(
-            model,
-            train,
-            test,
-            prior_scale=prior_scale,
-            seed=seed,
-            accuracy=accuracy,
-            num_chains=num_chains,
-            max_seconds=max_seconds,
-            progress=progress,
-            reference=reference,
-            nuts=nuts,
-            checkpoint=keep,
-        )
+            model, train, test, prior_scale=prior_scale, seed=seed, accuracy=accuracy,
+            num_chains=num_chains, max_seconds=max_seconds, progress=progress,
+            reference=reference, nuts=nuts, checkpoint=keep,
+        )  # fmt: skip
     paths, failure = _written(found, place, title)
     if json_:
         tell_json(inference.facts(found), paths)
@@ -169,19 +160,6 @@ def _written(found: Any, place: Path | None, title: str) -> tuple[dict[str, Path
         return ({} if place is None else inference.write(found, place, title)), ""
     except OSError as error:
         return {}, f"the answer was not written to {place}: {error}. Make room, or choose another."
-
-
-@contextlib.contextmanager
-def _stopped(checkpoint: Path | None) -> Generator[None]:
-    """Within it, Ctrl-C and the signal to terminate end in what is kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        kept = "nothing was kept. Add --checkpoint DIR to keep decisions and draws as they come."
-        if checkpoint is not None:
-            kept = f"what was kept is in {checkpoint}. Add --resume to go on from there."
-        number = getattr(error, "signal", signal.SIGINT)
-        raise Interrupted(f"stopped: {kept}", signal=number) from None
 
 
 def _read(source: Source, seed: int, say: Callable[[str], Any]) -> tuple[str, list[Any]]:

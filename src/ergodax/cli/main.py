@@ -9,7 +9,7 @@ from cyclopts import App
 from rich.console import Console
 from rich.markup import escape
 
-from ergodax import __version__
+from ergodax import __version__, interrupts
 from ergodax.cli.advise import advise
 from ergodax.cli.infer import infer
 from ergodax.cli.launch import launch
@@ -56,15 +56,17 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal of ASCII loses a sign, not the answer
     try:
+        interrupts.raise_again()
         app(sys.argv[1:])
     except ENDS as error:
         if os.environ.get("ERGODAX_TRACEBACK"):
             raise
         console = Console(stderr=True, soft_wrap=True)
-        console.print("[red]error:[/red]", escape(str(error)), highlight=False)
+        told = str(error).replace("resume=True", "--resume")  # as it is called here
+        console.print("[red]error:[/red]", escape(told), highlight=False)
         sys.exit(2 if isinstance(error, USE) else 1)
     except KeyboardInterrupt as error:
-        told = escape(str(error) or "stopped: nothing was kept.")
+        told = escape(str(error) or interrupts.NOTHING)
         Console(stderr=True, soft_wrap=True).print(told, highlight=False)
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
 

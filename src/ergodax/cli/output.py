@@ -1,10 +1,12 @@
 """What all commands have in common: names of options, and what they print and write."""
 
+import contextlib
 import importlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ergodax.errors import Interrupted
 from ergodax.report.page import are_figures, plain
 
 Output = Annotated[Path | None, Parameter(name=("--output", "--out"))]
@@ -42,6 +45,16 @@ def folder(output: Path | None, name: str = "") -> Path:
     if not usable:
         raise ValueError(f"--output {path} is not a folder that can be written to. Try another.")
     return path
+
+
+@contextlib.contextmanager
+def stopped(kept: str) -> Generator[None]:
+    """Within it, Ctrl-C and the signal to terminate end in what is kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        number = getattr(error, "signal", signal.SIGINT)
+        raise Interrupted(f"stopped: {kept}", signal=number) from None
 
 
 def tell_json(facts: Mapping[str, Any], paths: Mapping[str, Path] | None = None) -> None:

@@ -1,5 +1,6 @@
 """`ergodax topics`: topics of documents, how sure they are, and what they are worth."""
 
+import contextlib
 import dataclasses
 import itertools
 import shutil
@@ -14,7 +15,7 @@ import pandas as pd
 from cyclopts import Parameter
 from rich.console import Console
 
-from ergodax.cli.output import Json, Output, folder, tell, tell_files, tell_json
+from ergodax.cli.output import Json, Output, folder, stopped, tell, tell_files, tell_json
 from ergodax.report import page
 
 TITLE = "Topics of documents"
@@ -134,7 +135,8 @@ def topics(
     )  # fmt: skip
     tested, pieces = _divide(opened, test, seed, stream)
     first = next(pieces)
-    with warnings.catch_warnings():
+    kept = f"what was kept is in {place / 'fit'}. The same command goes on from there."
+    with warnings.catch_warnings(), contextlib.nullcontext() if stream else stopped(kept):
         warnings.simplefilter("ignore", NotConvergedWarning)  # the verdict is told below
         model.partial_fit(first) if stream else model.fit(first)
         for piece in pieces:

@@ -140,8 +140,8 @@ class FormulaDesign:
         self.intercept = INTERCEPT in matrix.columns
         self.names = [str(name) for name in matrix.columns if name != INTERCEPT]
         needed, self.offset = set(self.spec.required_variables), None
-        if self.formula.offset:  # in I() it is arithmetic, and not the algebra of formulas
-            self.offset = self._evaluated(f"0 + I({self.formula.offset})", frame).model_spec
+        if self.formula.offset:
+            self.offset = self._arithmetic(self.formula.offset, frame).model_spec
             needed |= set(self.offset.required_variables)
             kinds = [kind.value for kind, _ in self.offset.encoder_state.values()]
             if len(self.offset.column_names) != 1 or "categorical" in kinds:
@@ -149,8 +149,11 @@ class FormulaDesign:
                     f"the offset {self.formula.offset} is not one column of numbers. Try one "
                     "such as offset(log(x))."
                 )
+        self.label_kinds: set[bool] = set()  # of the groups: text, other things, or both
         if self.formula.group:
             needed.add(self.formula.group)
+            labels = column_of(frame, self.formula.group)
+            self.label_kinds = {isinstance(label, str) for label in labels}
         self.variables = [name for name in frame.columns if name in needed]
         self.numbers = {name for name in self.variables if not is_text(frame[name])}
         self.numbers.discard(self.formula.group)
@@ -188,6 +191,10 @@ class FormulaDesign:
         check_finite("X", found.to_numpy(np.float64), list(found.columns))
         return found
 
+    def _arithmetic(self, text: str, frame: Any) -> Any:
+        """What is no sum of terms: in the algebra of formulas `x - z` would be x alone."""
+        return self._evaluated(f"0 + I({text})", frame)
+
     def matrix(self, frame: Any) -> Matrix:
         """Of any rows with the same columns."""
         found = self._evaluated(self.spec, frame)
@@ -197,7 +204,19 @@ class FormulaDesign:
             offset = self._evaluated(self.offset, frame).to_numpy(np.float64).sum(axis=1)
         if self.formula.group:
             groups = column_of(frame, self.formula.group).to_numpy(object)
+            self._check_labels(groups)
         return Matrix(x, groups, offset)
+
+    def _check_labels(self, groups: np.ndarray) -> None:
+        """Refuse "3" where fit had 3, or otherwise, which would be a new group."""
+        for row, label in enumerate(groups):
+            if (text := isinstance(label, str)) not in self.label_kinds:
+                had, holds = ("numbers", "text") if text else ("text", "numbers")
+                cast = "pd.to_numeric(column)" if text else "column.astype(str)"
+                raise TypeError(
+                    f"column {self.formula.group!r} had {had} in fit, and now holds {holds}: row "
+                    f"{row} holds {shown(label)}. Try {cast}."
+                )
 
     def target(self, frame: Any) -> np.ndarray:
         """What stands before the ~.
@@ -210,7 +229,7 @@ class FormulaDesign:
             raise ValueError("requires y to be passed, or a formula with a target: y ~ x.")
         if text.strip("`") in frame.columns:
             return column_of(frame, text.strip("`")).to_numpy()
-        found = self._evaluated(f"0 + ({text})", frame)
+        found = self._arithmetic(text, frame)
         if found.shape[1] != 1:
             raise ValueError(f"the target {text!r} has {found.shape[1]} columns; it must be one.")
         return found.to_numpy(np.float64)[:, 0]

@@ -56,7 +56,7 @@ def coded(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
         frame: columns of numbers and of text.
 
     Returns:
-        Columns of float64; text has one for each value but the first.
+        Columns of float64; text `k` has one, `k[v]`, for each value v but the first.
 
     Raises:
         TypeError: a column of something else than numbers and text.
@@ -82,8 +82,10 @@ def coded(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
             f"most are of {', '.join(f'{shown(name)} ({levels[name]} values)' for name in most)}. "
             "Drop some of these columns, or join their values into fewer."
         )
-    dummies = pd.get_dummies(frame, columns=text, drop_first=True, dtype=float)
-    return dummies.astype(np.float64).rename(columns=str)
+    dummies = pd.get_dummies(frame, columns=text, prefix_sep="[", drop_first=True, dtype=float)
+    others = frame.shape[1] - len(text)  # which stand first
+    dummies.columns = [str(n) + "]" * (k >= others) for k, n in enumerate(dummies.columns)]
+    return dummies.astype(np.float64)
 
 
 def _is_text(path: Path, name: str, column: pd.Series) -> bool:

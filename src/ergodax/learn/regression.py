@@ -107,14 +107,14 @@ class Model:
     @property
     def sampled(self) -> list[str]:
         """Of what is sampled, in the order of the position."""
-        names = self.names
         free = 1 if self.units.contrasts is None else self.units.contrasts.shape[1]
         if free > 1:
             return [f"contrast {k}" for k in range(len(self.init))]
-        middle = names.index("intercept") if self.units.intercept else len(names)
-        rest = names[len(self.columns) : middle] + names[middle + 1 :]
-        order = [*self.columns, *names[middle : middle + 1], *sorted(rest, key=_is_group)]
-        return order
+        names, columns = self.names, len(self.columns)  # in which a column may be "intercept"
+        _, *others = sorted(self.units(np.zeros(len(self.init))))  # after the coefficients
+        order = ["intercept"] * self.units.intercept + [*self.units.family.shapes]
+        order += ["group_sd"] * self.units.grouped
+        return names[:columns] + [names[columns + others.index(name)] for name in order]
 
     def with_classes(self, names: tuple[str, ...]) -> "Model":
         """The same where two classes have other names."""
@@ -124,10 +124,6 @@ class Model:
         family, grouped = self.units.family, self.units.grouped
         meaning = _meaning(family, shown, self.prior_scale, grouped)
         return dataclasses.replace(self, title=title(family, shown), meaning=meaning)
-
-
-def _is_group(name: str) -> bool:
-    return name.startswith("sd of ")
 
 
 class Prior(eqx.Module):

@@ -75,7 +75,8 @@ def processes(
         function: see `work`.
         num_workers: how many run at a time.
         key: see `work`.
-        restarts: how many that are killed are started again; each goes on where a dead one was.
+        restarts: how many that die (by a signal, or without a word) are started again; each goes on
+            where a dead one was.
         progress: print the report every ten seconds.
         options: `num`, `identity` and `bias` of `work`, and `seconds`, counted from this call.
 
@@ -84,7 +85,8 @@ def processes(
 
     Raises:
         ImportError: cloudpickle is missing.
-        RuntimeError: a worker has ended with an error; when the others have ended too.
+        RuntimeError: a worker has ended with an error, or has died when no restart was left; when
+            the others have ended too.
 
     Example:
         >>> import ergodax as ex, jax, tempfile
@@ -108,17 +110,21 @@ def processes(
         running |= {k: start(program, errors[k]) for k in range(1, num_workers)}
         for _ in _shown(task["folder"], flag("progress", progress)):
             for k in [k for k, one in running.items() if one.poll() is not None]:
-                status = running.pop(k).returncode
-                if status < 0 and left:  # killed; an error would come again
+                if not (status := running.pop(k).returncode):
+                    continue
+                told = errors[k].read_text(errors="replace")[-2000:]
+                if status > 0 and told:  # an error, which would come again
+                    said = f"It said\n{told}"
+                elif left:
                     left -= 1
                     running[k] = start(program, errors[k])
-                elif status > 0:
-                    said = errors[k].read_text(errors="replace")[-2000:]
+                else:
+                    said = f"It died, with status {status}. Try more restarts={restarts}.\n{told}"
             if not running:
                 break
     if said:
         raise RuntimeError(
-            f"a worker ended with an error; what was finished is in {folder}. It said\n{said}"
+            f"a worker ended with an error; what was finished is in {folder}. {said}"
         )
     return read(folder)
 
