@@ -59,10 +59,9 @@ def test_counts_of_any_size_keep_their_figures_in_single_precision(name, count):
     for shape in shapes:
         told = family.units(np.asarray([shape]), 1.0)
         expected.append(family.log_density(count, etas.astype(np.float64), told).ravel())
-        of_eta = lambda eta, s=jnp.array(shape, jnp.float32): family.log_likelihood(  # noqa: E731
-            jnp.float32(count), eta, s
-        )
-        value, slope = jax.vmap(jax.value_and_grad(of_eta))(jnp.asarray(etas))
+        both = jax.value_and_grad(family.log_likelihood, argnums=1)
+        rows = (jnp.float32(count), jnp.asarray(etas), jnp.array(shape, jnp.float32))
+        value, slope = jax.vmap(both, (None, 0, None))(*rows)
         found.append(np.asarray(value, np.float64))
         slopes.append(np.asarray(slope))
     found, expected = (np.concatenate(x) - x[0][0] for x in (found, expected))

@@ -72,6 +72,8 @@ def test_no_jump_is_told_where_there_is_none(name):
 @pytest.mark.parametrize(("steepness", "jumps"), [(1e8, False), (1e30, True)])
 def test_a_wall_is_followed_down_to_the_last_floats(x64, steepness, jumps):
     rng = np.random.default_rng(3)
-    draws = np.array([-1.0, -0.9, 0.9, 1.0])[:, None, None] + 0.01 * rng.normal(size=(CHAINS, 50, 2))
+    draws = np.array([-1.0, -0.9, 0.9, 1.0])[:, None, None] + 0.01 * rng.normal(
+        size=(CHAINS, 50, 2)
+    )
     wall = ex.Target(lambda x: 1e3 * jnp.tanh(steepness * x[0]) + 0.5 * jnp.sum(x**2))
     assert bool(jump_between_draws(wall, jnp.zeros(2), draws)) == jumps

@@ -75,8 +75,8 @@ def _poisson(y: Array, eta: Array, shapes: Float[Array, " 0"]) -> Array:
 def _negative_binomial(y: Array, eta: Array, shapes: Float[Array, " 1"]) -> Array:
     """With variance mu + a mu^2, r = 1 / a; large terms cancel by hand, of any y and any r.
 
-    The likelihood over that of mu = y is, with d = log(mu / y), both
-    y d - (y + r) log(1 + y (e^d - 1) / (y + r)) and - r d - (y + r) log(1 + r (e^-d - 1) / (y + r)).
+    The likelihood over that of mu = y is, with d = log(mu / y) and s = y + r, both
+    y d - s log(1 + y (e^d - 1) / s) and - r d - s log(1 + r (e^-d - 1) / s).
     That of mu = y has log Gamma(y + r) - log Gamma(r), which is computed at R = r + 8 by Stirling's
     series and brought back by the recursion of Gamma.
     """
