@@ -99,3 +99,15 @@ def test_faults_and_decisions_name_the_columns():
     told = in_units(Inference(samples, None, 0.05, True, account, tuned), model, 0.05)
     assert told.verdict() == "NOT converged: a and intercept have an R-hat of 1.3"
     assert told.account.decisions[0].why == "b is slow in all of 50 rows"
+
+
+def test_a_large_offset_of_a_linear_regression_loses_no_figures():
+    """In single precision the difference of target and offset would be off by units here."""
+    rng = np.random.default_rng(0)
+    offset, rest = rng.uniform(0.0, 1e8, 50), rng.normal(size=50)
+    names = ["a", "b", "c"]
+    with_offset = regression(Rows(X, offset + rest, names, offset=offset), LINEAR)
+    without = regression(Rows(X, rest, names), LINEAR)
+    at = jnp.linspace(-0.5, 0.5, len(without.init), dtype=jnp.float32)
+    found, expected = (made.posterior.potential(at) for made in (with_offset, without))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

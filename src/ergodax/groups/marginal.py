@@ -83,12 +83,16 @@ def departures(
         depth = 0.5 * jnp.sum(fall * offsets, axis=1)
         value = jnp.abs(values - values[0] - offsets @ slopes[0] + depth)
         value -= VALUE * jnp.finfo(dtype).eps * jnp.abs(values[0])
-        left = jnp.maximum(slope / (1.0 + jnp.sqrt(depth)), value / (1.0 + depth))
-        return tuple(jnp.where(jnp.isfinite(x), x, jnp.inf) for x in (change, jnp.max(left)))
+        left = jnp.max(jnp.maximum(slope / (1.0 + jnp.sqrt(depth)), value / (1.0 + depth)))
+        return _or_infinite(change), _or_infinite(left)
 
     dtype = centres.dtype
     change, left = block.over(of, centres)
     return jnp.max(change), jnp.max(left)
+
+
+def _or_infinite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(x), x, jnp.inf)
 
 
 def bend_change(density: Conditional, layout: Layout, shared: Sequence[PyTree]) -> float:

@@ -207,9 +207,9 @@ def regression(
     z = (rows.x - units.centre) / units.scale
     z = np.column_stack([z, np.ones(len(z))]) if intercept else z
     parts = [z, y]
-    has_offset = rows.offset is not None and family.link is not None
-    if has_offset:
-        parts.append(rows.offset)
+    offset = None if family.link is None else rows.offset
+    if offset is not None:
+        parts.append(offset)
     grouped = rows.groups is not None
     whole = rows.weight is None and (len(z) > MOST or grouped)
     if not whole:
@@ -220,7 +220,7 @@ def regression(
     prior = _prior(prior_scale, family, size, grouped)
     base = np.asarray(0.0 if family.link is None else units.target_centre, np.float32)
     contrasts = None if units.contrasts is None else jnp.asarray(units.contrasts, jnp.float32)
-    inner = Likelihood(jnp.asarray(base), contrasts, family, has_offset)
+    inner = Likelihood(jnp.asarray(base), contrasts, family, offset is not None)
     if grouped:
         count = len(rows.group[1])
         posterior: Any = ex.groups.GroupedPosterior(
