@@ -143,8 +143,8 @@ def infer(monkeypatch, tmp_path):
         init = changed.pop("init", jnp.zeros(2, jnp.float32))
         left = [None] * tunings
 
-        def engines(self):
-            assert left, "it is tuned again"
+        def engines(self, noisy):
+            assert left and not noisy, "it is tuned again"
             left.pop()
             self.log.decide("sampler", "HMC", "a test")
             return [lambda s=s: tuned(self.target, self.init, s) for s in samplers]
@@ -152,7 +152,7 @@ def infer(monkeypatch, tmp_path):
         begin = changed.pop("begin", lambda self: None)
         monkeypatch.setattr(inference._Inferring, "begin", begin)
         monkeypatch.setattr(inference._Inferring, "modes", [], raising=False)
-        monkeypatch.setattr(inference._Inferring, "is_noisy", False)
+        monkeypatch.setattr(inference._Inferring, "start", mock.Mock(noise=0.0), raising=False)
         monkeypatch.setattr(inference._Inferring, "_engines", engines)
         if writes is not None:
             die_after(monkeypatch, writes)

@@ -4,6 +4,7 @@ import dataclasses
 import time
 
 NEVER = 1e9  # seconds
+ANEW = 0.3  # of the whole, that must be left for a second inference
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -34,3 +35,7 @@ class Deadline:
     def share(self, part: float) -> "Deadline":
         """An earlier one, after this part of the time that is left."""
         return Deadline.after(part * self.left())
+
+    def is_enough_for_another(self, max_seconds: float) -> bool:
+        """Whether so much of the whole is left that a second inference has time."""
+        return self.left() > ANEW * min(max_seconds, NEVER)

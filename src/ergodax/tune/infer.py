@@ -51,7 +51,6 @@ NO_FORWARD_MODE = "a function of the model has no forward mode (jax.custom_vjp):
 INSTEAD = "ex.find_mode, then ex.sghmc with ex.Minibatch or ex.ControlVariate"
 # Of the time that is left when a stage begins, its share:
 MODE, MODES, PILOTS, TUNING = 0.2, 0.1, 0.4, 0.5
-ANEW = 0.3  # of the whole, that must be left for a second inference in double precision
 COMPILATION = 10.0  # seconds, of the surrogate's programs on two cores
 OVER, LOOK = 0.1, 3.0  # a last look may end so late; seconds it takes beyond the five that are free
 SEARCHES = 8  # for modes, after a first that found several; each if the one before found more
@@ -229,7 +228,7 @@ def _answer(
             inference.begin()
             if not inference.log.coarse:
                 result = inference.sampled(noisy=inference.start.noise > NOISE)
-        enough = settings.deadline.left() > ANEW * max_seconds
+        enough = settings.deadline.is_enough_for_another(max_seconds)
         if result is not None and not (inference.log.coarse and enough):
             return result
     if jax.config.jax_enable_x64 or tree.result_dtype(tree.freeze(init)).itemsize == 8:

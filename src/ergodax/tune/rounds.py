@@ -157,7 +157,7 @@ class _Rounds:
         Where they then reach where they did not, `_deeper` finds the step too long there.
         """
         kernel = self.tuned.kernel
-        careful = self.careful or isinstance(self.target, ReparametrisedTarget)
+        careful = self.careful or isinstance(self.target, ReparametrisedTarget) or self._last()
         if not (careful and self.divergent and isinstance(kernel, Nuts)):
             return 0
         time = not self.deadline.over or self.kept.has(f"round-{self.drawn}")
@@ -172,6 +172,11 @@ class _Rounds:
         self.parts, self.r_hats, self.faults, self.log.coarse = [], [], [], False
         self.calmed += 1
         return AT_LEAST
+
+    def _last(self) -> bool:
+        """Whether no time is left for another inference; of one that is kept no clock tells."""
+        another = self.deadline.is_enough_for_another(self.kept.max_seconds)
+        return not another and self.kept.given is None
 
     def _jumping(self) -> int:
         """How many with jumps between the places where chains of NUTS stay, which is tried once."""
