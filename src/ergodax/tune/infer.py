@@ -16,7 +16,6 @@ from ergodax.cache import kept_programs
 from ergodax.checks import real_number, whole_number
 from ergodax.errors import DivergenceError
 from ergodax.gradient.batches import check_resident
-from ergodax.graph import uses
 from ergodax.groups.posterior import GroupedPosterior
 from ergodax.kernel import check_key
 from ergodax.persist.checkpoint import Checkpoint
@@ -41,7 +40,15 @@ from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.rounds import APART, sample_rounds
-from ergodax.tune.start import FEW_ROWS, NOISE, Start, check_start, find_start
+from ergodax.tune.start import (
+    FEW_ROWS,
+    NOISE,
+    ROUNDED,
+    Start,
+    check_start,
+    find_start,
+    in_double,
+)
 from ergodax.tune.surrogate import tune_surrogate
 from ergodax.tune.tails import dearer_than, endless_tail, is_quick
 from ergodax.tune.whitening import as_sampled
@@ -182,7 +189,7 @@ def _with_cause(
     if not suspect or not is_quick(target, init, len(drivers), timed=timed):
         return result
     with double_precision():
-        double = _in_double(target, init)
+        double = in_double(target, init)
         tail = "" if double is None else endless_tail(target, tree.freeze(double), draws, drivers)
     if not tail:
         return result
@@ -234,10 +241,12 @@ def _answer(
     if jax.config.jax_enable_x64 or tree.result_dtype(tree.freeze(init)).itemsize == 8:
         return _again(target, init, settings, key, "with shorter steps")
     with double_precision():
-        double = _in_double(target, init)
+        double = in_double(target, init)
         if double is not None:
             return _again(target, double, settings, key, "in double precision")
     if result is None and not settings.kept.anew:
+        if not inference.log.faults:
+            inference.log.faults.append(ROUNDED.format(inference.start.noise))
         result = inference.sampled()
         assert result is not None
         return result
@@ -256,20 +265,6 @@ def _again(
         result = inference.sampled()
         assert result is not None
     return result
-
-
-def _in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
-    """The start in double precision, if the model takes it.
-
-    Functions outside of JAX run in threads of their own, where its precision is still single.
-    """
-    double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
-    try:
-        outside = uses(target.potential, double, "pure_callback")
-        check_start(target, tree.thaw(double))
-    except Exception:  # the model's own, which is written for single precision
-        return None
-    return None if outside else tree.thaw(double)
 
 
 class _Inferring:

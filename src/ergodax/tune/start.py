@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.gradient.expansion import whole_hessian
+from ergodax.graph import uses
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import Minimum
 from ergodax.target.posterior import Posterior
@@ -48,6 +49,11 @@ LIGHTER = 20.0, 10.0  # in the log of the mass: beside that it has none, and whe
 COARSEST = 0.1  # the rounding of a component, in its sds
 GRAIN = 12.0**-0.5  # of the distance of two numbers: the sd that rounding to them brings
 NOISE = 0.05  # in potential: a sixth of what a trajectory of NUTS is off by
+ROUNDED = (
+    "rounding changes the potential by some {:.2g}, and a test of a proposal by all rows bears a "
+    "twentieth; try jax_enable_x64, leave out large constants, or sum terms in which large numbers "
+    "have cancelled"
+)
 # Of the look around the mode:
 PLACES = 16
 NUDGE = 1e-3  # of a draw
@@ -108,6 +114,20 @@ def check_start(target: AbstractTarget, init: PyTree) -> None:
             "may be that of a branch of jnp.where which is not taken there, or of a root of 0: "
             "give that branch arguments at which it has a gradient, or try another position."
         )
+
+
+def in_double(target: AbstractTarget, init: PyTree) -> PyTree | None:
+    """The start in double precision, if the model takes it.
+
+    Functions outside of JAX run in threads of their own, where its precision is still single.
+    """
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), tree.freeze(init))
+    try:
+        outside = uses(target.potential, double, "pure_callback")
+        check_start(target, tree.thaw(double))
+    except Exception:  # the model's own, which is written for single precision
+        return None
+    return None if outside else tree.thaw(double)
 
 
 def find_start(

@@ -191,14 +191,18 @@ def test_a_sum_that_single_precision_rounds_is_sampled_in_double(mean):
         w += np.linalg.solve(hessian, columns.T @ (y - rate))
 
     def log_likelihood(w, row):
-        eta = w[0] * row[0] + w[1]
-        return row[1] * eta - jnp.exp(eta)
+        x, y = (number.astype(w.dtype) for number in row)
+        eta = w[0] * x + w[1]
+        return y * eta - jnp.exp(eta)
 
     data = x.astype(np.float32), y.astype(np.float32)
     prior = lambda w: -0.5e-4 * jnp.sum(w**2)  # noqa: E731
     result = run(ex.Posterior(prior, log_likelihood, data), jnp.zeros(2))
     assert result.converged, str(result)
     assert off_by(result.table, w, np.sqrt(np.diag(np.linalg.inv(hessian)))).max() < ERRORS
+    single = lambda w, row: log_likelihood(w, row) if w.dtype == jnp.float32 else [][0]  # noqa: E731
+    result = run(ex.Posterior(prior, single, data), jnp.zeros(2), max_seconds=30.0)
+    assert not result.converged and "rounding changes the potential" in result.verdict()
 
 
 def test_a_model_for_single_precision_alone_is_told_what_it_lacks():
