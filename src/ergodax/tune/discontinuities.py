@@ -70,25 +70,30 @@ def _narrowed(
         by_gradient = (high - low) / 6.0 * (along[0] + 4.0 * along[1] + along[2])
         return abs(values[2] - values[0] - by_gradient)
 
-    eps = float(np.finfo(tree.result_dtype(like)).eps)
-    ends = np.linspace(0.0, 1.0, CELLS + 1).tolist()
-    cells = sorted(itertools.pairwise(ends), key=lambda cell: -unexplained(*cell))
-    for low, high in cells[:LIKELY]:
-        # As deep as floats go: of a wall that is smooth but narrow nothing is left then.
-        for _ in range(int(np.log2(DEEPEST / eps))):
+    def halved(low: float, high: float, times: int) -> tuple[float, float]:
+        for _ in range(times):
             if not unexplained(low, high) > JUMP:
                 break
             middle = 0.5 * (low + high)
             left = unexplained(low, middle) > unexplained(middle, high)
             low, high = (low, middle) if left else (middle, high)
+        return low, high
+
+    eps = float(np.finfo(tree.result_dtype(like)).eps)
+    deeper = int(np.log2(DEEPEST / eps)) - HALVINGS
+    ends = np.linspace(0.0, 1.0, CELLS + 1).tolist()
+    cells = sorted(itertools.pairwise(ends), key=lambda cell: -unexplained(*cell))
+    for cell in cells[:LIKELY]:
+        low, high = halved(*cell, HALVINGS)
         rounding = eps * max(abs(found(low)[0]), abs(found(high)[0]))
         jump, width = unexplained(low, high), high - low
-        if not jump > JUMP:
+        if not np.inf > jump > max(JUMP, ROUNDINGS * rounding):
             continue
         beside = [unexplained(low - (k + 1) * width, low - k * width) for k in range(BESIDE)]
         beside += [unexplained(high + k * width, high + (k + 1) * width) for k in range(BESIDE)]
-        # What is as large beside it is noise, as that of a matrix that is hardly definite.
-        if np.inf > jump > max(ROUNDINGS * rounding, NOISES * max(beside)):
+        # What is as large beside it is noise, as that of a matrix that is hardly definite; and of a
+        # wall that is smooth but narrow nothing is left, as deep as floats go.
+        if jump > NOISES * max(beside) and unexplained(*halved(low, high, deeper)) > JUMP:
             return a + low * (b - a), a + high * (b - a)
     return None
 
