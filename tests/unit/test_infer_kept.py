@@ -152,7 +152,7 @@ def infer(monkeypatch, tmp_path):
         begin = changed.pop("begin", lambda self: None)
         monkeypatch.setattr(inference._Inferring, "begin", begin)
         monkeypatch.setattr(inference._Inferring, "modes", [], raising=False)
-        monkeypatch.setattr(inference._Inferring, "start", mock.Mock(noise=0.0), raising=False)
+        monkeypatch.setattr(inference._Inferring, "rounded", "")
         monkeypatch.setattr(inference._Inferring, "_engines", engines)
         if writes is not None:
             die_after(monkeypatch, writes)

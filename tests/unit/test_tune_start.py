@@ -13,7 +13,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
 from ergodax.tune.doubts import doubt_of_density
 from ergodax.tune.infer import _with_cause
-from ergodax.tune.start import NOISE, check_start, find_start
+from ergodax.tune.start import NOISE, check_start, find_start, rounded
 
 KEY = jax.random.key(0)
 
@@ -50,6 +50,29 @@ def test_a_potential_so_large_that_single_precision_rounds_it_is_noisy(constant,
     target = ex.Target(lambda x: 0.5 * jnp.sum(x**2) + constant)
     start = find_start(target, jnp.full(2, 0.1), DecisionLog(), KEY, Deadline.never())
     assert (start.noise > NOISE) == told
+
+
+@pytest.mark.parametrize(("size", "told"), [(1e3, False), (1e6, True)])
+@pytest.mark.parametrize("smooth", [True, False])
+def test_large_terms_that_cancel_are_rounded_though_their_sum_is_small(size, told, smooth):
+    y = np.random.default_rng(0).normal(size=300).astype(np.float32)
+    terms = np.where(np.arange(300) % 2 == 0, size, -size).astype(np.float32)
+
+    def potential(x):
+        kink = 0.0 if smooth else 0.01 * jnp.sum(jnp.abs(x - y))
+        return jnp.sum(0.5 * (x - y) ** 2 + terms) + kink
+
+    target = ex.Target(potential)
+    start = find_start(target, jnp.float32(0.1), DecisionLog(), KEY, Deadline.never())
+    for key in jax.random.split(KEY, 5):
+        found = rounded(target, start, few=True, key=key)
+        assert ("rounding changes the potential" in found) == told
+
+
+def test_a_step_in_the_density_is_no_rounding():
+    target = ex.Target(lambda x: 0.5 * jnp.sum(x**2) + jnp.sum(jnp.where(x > 1.0, 2.0, 0.0)))
+    start = find_start(target, jnp.full(1, 0.1), DecisionLog(), KEY, Deadline.never())
+    assert rounded(target, start, few=True, key=KEY) == ""
 
 
 def branch(x):

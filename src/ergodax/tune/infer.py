@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -40,15 +41,7 @@ from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.rounds import APART, sample_rounds
-from ergodax.tune.start import (
-    FEW_ROWS,
-    NOISE,
-    ROUNDED,
-    Start,
-    check_start,
-    find_start,
-    in_double,
-)
+from ergodax.tune.start import FEW_ROWS, Start, check_start, find_start, in_double, rounded
 from ergodax.tune.surrogate import tune_surrogate
 from ergodax.tune.tails import dearer_than, endless_tail, is_quick
 from ergodax.tune.whitening import as_sampled
@@ -234,7 +227,7 @@ def _answer(
         if result is None:
             inference.begin()
             if not inference.log.coarse:
-                result = inference.sampled(noisy=inference.start.noise > NOISE)
+                result = inference.sampled(noisy=bool(inference.rounded))
         enough = settings.deadline.is_enough_for_another(max_seconds)
         if result is not None and not (inference.log.coarse and enough):
             return result
@@ -246,7 +239,7 @@ def _answer(
             return _again(target, double, settings, key, "in double precision")
     if result is None and not settings.kept.anew:
         if not inference.log.faults:
-            inference.log.faults.append(ROUNDED.format(inference.start.noise))
+            inference.log.faults.append(inference.rounded)
         result = inference.sampled()
         assert result is not None
         return result
@@ -308,6 +301,11 @@ class _Inferring:
         if doubt:
             self.log.coarse = False  # no precision mends it
             self.log.faults.insert(0, doubt)  # what follows from it comes after
+
+    @functools.cached_property
+    def rounded(self) -> str:
+        """That rounding spoils tests by all rows; "" where it does not."""
+        return rounded(self.target, self.start, few=self.posterior is None, key=self.key_look)
 
     def gone_on(self) -> Inference | None:
         """The answer with what an earlier call has tuned; None without, or where it is wrong."""

@@ -54,6 +54,7 @@ ROUNDED = (
     "twentieth; try jax_enable_x64, leave out large constants, or sum terms in which large numbers "
     "have cancelled"
 )
+BOOLE = np.array([7.0, 32.0, 12.0, 32.0, 7.0]) / 90.0
 # Of the look around the mode:
 PLACES = 16
 NUDGE = 1e-3  # of a draw
@@ -352,6 +353,42 @@ def _look_around(target: AbstractTarget, start: Start, key: PRNGKeyArray) -> Sta
         virial=float(virial),
         blind=coordinates.flat_at(blind[0]) if len(blind) else None,
     )
+
+
+def rounded(target: AbstractTarget, start: Start, *, few: bool, key: PRNGKeyArray) -> str:
+    """That rounding spoils tests of proposals by all rows; "" where it does not.
+
+    Args:
+        target: with data or without.
+        start: of whose potential something is known already.
+        few: whether the rows are so few that more may be asked for.
+        key: for the places that are looked at.
+    """
+    noise = start.noise
+    if few and start.typical:
+        noise = max(noise, _between_draws(target, start, key=key))
+    return ROUNDED.format(noise) if noise > NOISE else ""
+
+
+def _between_draws(target: AbstractTarget, start: Start, *, key: PRNGKeyArray) -> float:
+    """The sd of the potential by rounding, as far as its changes over some sds tell; else 0.
+
+    Large terms may cancel in the sum, and be rounded alike at places that are close. So the change
+    from the centre to a draw of the normal law is compared with the integral of the slope, by
+    Boole's rule where Simpson's agrees with it; the median over draws is not that of a step, which
+    no slope explains, unless most lines cross it.
+    """
+    coordinates, frozen = start.coordinates, tree.freeze(start.place)
+    left = []
+    for draw in generator(key).standard_normal((PLACES // 2, coordinates.dimension)):
+        places = coordinates.flats_at(np.linspace(0.0, 1.0, len(BOOLE))[:, None] * draw)
+        values, gradients = zip(*(potential_at(target, frozen, x) for x in places), strict=True)
+        slopes = np.array([coordinates.pulled_back(gradient) @ draw for gradient in gradients])
+        change = BOOLE @ slopes
+        if abs(change - np.array([1.0, 4.0, 1.0]) @ slopes[::2] / 6.0) < NOISE:
+            left.append(abs(values[-1] - values[0] - change))
+    known = 2 * len(left) >= PLACES // 2
+    return float(np.median(left)) * 0.5**0.5 if known else 0.0
 
 
 def _mode(
