@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from ergodax.stats.estimators import kurtosis
 
 FEWEST = 16  # draws of a tail
-FARTHEST = 4  # times as many draws in a tail, as in its farthest part
 KURTOSIS = 6.0  # from which a tail is fitted, that of Laplace's law
 MOST = 8  # components
 HUMP = 8  # draws of each of two chains beyond a gap, in no wider a range: 2^-16 that by chance
@@ -120,18 +119,14 @@ def _tail(distances: Float[np.ndarray, "chains draws"], *, distinct: bool = Fals
     Reference:
         Vehtari, Simpson, Gelman, Yao and Gabry, Pareto smoothed importance sampling, 2024.
     """
+    from scipy.stats import genpareto
+
     far = _farthest(distances, distinct=distinct)
     if far is None:
         return None
     excess = far.distances[1:] - far.distances[0]
     if not np.isfinite(excess).all() or not excess[-1] > 0.0 or far.have_hump:
         return None
-    return _fitted(excess)
-
-
-def _fitted(excess: Float[np.ndarray, " draws"]) -> Tail:
-    from scipy.stats import genpareto
-
     return Tail(excess, float(genpareto.fit(excess / excess.mean(), floc=0.0)[0]))
 
 
@@ -172,18 +167,10 @@ def heavy_tail(
 ) -> float:
     """The Pareto shape of a variable's tails where it tells that there is no variance, else 0.
 
-    It is told where the shape is more than two of its standard errors above 1/2, unless that of the
-    farthest part is as far below: a narrow law within a wide one begins as a heavy tail. What one
-    chain brings by staying out there says nothing against it.
+    It is told where the shape is more than two of its standard errors above 1/2.
     """
-    distances = np.abs(_centred(x[..., None], modes)[..., 0])
-    tail, far = _tail(distances, distinct=True), _farthest(distances, distinct=True)
-    if tail is None or far is None or not tail.shape - 2.0 * tail.error > 0.5:
-        return 0.0
-    last = max(FEWEST, len(tail.excess) // FARTHEST)
-    farthest = _fitted(np.diff(far.distances[-last:]).cumsum())
-    of_one = 2 * np.bincount(far.chains[-last:]).max() > last
-    return tail.shape if of_one or farthest.shape + 2.0 * farthest.error > 0.5 else 0.0
+    tail = _tail(np.abs(_centred(x[..., None], modes)[..., 0]), distinct=True)
+    return tail.shape if tail and tail.shape - 2.0 * tail.error > 0.5 else 0.0
 
 
 def without_variance(
