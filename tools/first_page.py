@@ -109,7 +109,7 @@ def table() -> str:
             "nuts",
         ),
         (
-            "a bank of unlike posteriors in single precision, 120 s each",
+            "runs of 110 unlike posteriors, single precision with two keys and double, 120 s each",
             f"{right} of {len(outcomes)} right, {wrong} wrong and called right",
             "strangers",
         ),
