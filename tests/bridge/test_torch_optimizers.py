@@ -2,6 +2,7 @@
 
 # pyright: reportMissingImports=false
 import copy
+import functools
 import io
 import math
 from typing import Any
@@ -315,7 +316,7 @@ class TestRefused:
     def test_a_state_that_lacks_a_setting(self):
         """A function, which is not saved, or what another sampler has not; before, at a step."""
         saved = bridge.SGLD([parameter()], 0.1, prior=lambda ps: ps[0].sum(), **DATA).state_dict()
-        for make in (bridge.SGLD, lambda *a, **o: bridge.SGHMC(*a, 1.0, **o)):
+        for make in (bridge.SGLD, functools.partial(bridge.SGHMC, friction=1.0)):
             with pytest.raises(ValueError, match="no .*prior, .*give the constructor those"):
                 make([parameter()], 0.1, **DATA).load_state_dict(saved)
         saved = bridge.SGLD([parameter()], 0.1, **DATA).state_dict()

@@ -10,12 +10,16 @@ import pytest
 from ergodax import interrupts
 
 SIGNAL = "import signal; signal.raise_signal(signal.SIGINT)"
+# Where the tests run in a shell's background Ctrl-C is ignored, and what they start inherits that.
+BEGIN = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
 
 
-def run(*arguments, **more):
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, **more
-    )
+def run(*arguments):
+    command = [sys.executable, "-c", BEGIN, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
 

@@ -20,7 +20,12 @@ def tried(monkeypatch):
     """The engines in their order, and the seconds that the second best may take."""
 
     def order(
-        seconds: float, virial: float = 0.0, modes: tuple = (), place: str = "the mode"
+        seconds: float,
+        virial: float = 0.0,
+        modes: tuple = (),
+        place: str = "the mode",
+        *,
+        noisy: bool = False,
     ) -> tuple[list, list]:
         monkeypatch.setattr(MODULE, "warm_up_seconds", lambda *given: seconds)
         start = {"typical": True, "smooth": True, "virial": virial}
@@ -42,7 +47,7 @@ def tried(monkeypatch):
             _surrogate=tries("surrogate"),
             _batches=tries("batches"),
         )
-        for engine in MODULE._Inferring._engines(inference):
+        for engine in MODULE._Inferring._engines(inference, noisy):
             engine()
         return names, limits
 
@@ -75,6 +80,11 @@ def test_where_the_mode_has_no_mass_nuts_meets_the_scales_that_follow_others(tri
     assert tried(20.0, 2.0 * FEW_ROWS, place="the middle of the mass")[0] == ["NUTS"]
     late = tried(1e9, 2.0 * FEW_ROWS, place="the middle of the mass")[0]
     assert late == ["surrogate", "batches", "NUTS"]
+
+
+def test_where_rounding_spoils_tests_only_batches_are_left(tried):
+    assert tried(20.0, noisy=True)[0] == ["batches"]
+    assert tried(20.0, modes=("one", "other"), noisy=True)[0] == []
 
 
 @pytest.mark.parametrize(
