@@ -126,3 +126,11 @@ def test_what_is_printed_fits_a_terminal_and_splits_no_number():
     assert len(row) == 8
     mcse = table[["mcse_mean", "mcse_sd"]].max(axis=1).iloc[0]
     assert float(row[3]) == pytest.approx(mcse, rel=0.05)
+
+
+def test_a_leaf_without_components_stands_beside_others():
+    """As the coefficients of a regression without columns."""
+    drawn = samples()
+    empty = np.zeros((CHAINS, DRAWS, 0))
+    more = dataclasses.replace(drawn, position=drawn.position | {"coefficients": empty})
+    assert error_table(more, None).equals(error_table(drawn, None))

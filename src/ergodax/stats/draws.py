@@ -54,9 +54,9 @@ def positions_of(draws: PyTree, name: str = "draws") -> PyTree:
             f"{name} must have the axes (chains, draws, ...) in common, not shapes "
             f"{[np.shape(leaf) for leaf in arrays]}. For a single chain try x[None]."
         )
-    for leaf in arrays:
-        if not np.size(numbers(name, leaf)):
-            raise ValueError(f"{name} has no draws: an array of shape {np.shape(leaf)}.")
+    sizes = [np.size(numbers(name, leaf)) for leaf in arrays]
+    if not any(sizes):  # a leaf without components may stand beside others
+        raise ValueError(f"{name} has no draws: an array of shape {np.shape(arrays[0])}.")
     return positions
 
 
