@@ -20,7 +20,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from ergodax.checks import file_path, instance, numbers, real_number, shown, whole_number
+from ergodax.checks import file_path, flag, instance, numbers, real_number, shown, whole_number
 from ergodax.data import archive
 from ergodax.learn.indicators import ROWS_A_LEVEL, are_words, check_words, coded
 
@@ -267,8 +267,8 @@ def read_columns(
 
     Raises:
         FileNotFoundError: no such file.
-        TypeError: a path or a name that is none, or a column of something else than numbers
-            and text.
+        TypeError: a path, a name or a flag that is none, or a column of something else than
+            numbers and text.
         ValueError: a file that can't be read; no such column; missing values; a name that stands
             twice; the target alone; numbers and text, or an integer too large, in one column; dates
             or numbers with separators as text; text with a level for fewer than 2 rows on average,
@@ -282,6 +282,7 @@ def read_columns(
     if target is None:
         raise ValueError("--target COLUMN is needed: the column of the table to predict.")
     instance("target", target, str, "the name of a column")
+    drop_missing = flag("drop_missing", drop_missing)
     try:
         names, enough = (_csv_header if path.suffix == ".csv" else _parquet_header)(path)
         _check_names(path, names, enough)
