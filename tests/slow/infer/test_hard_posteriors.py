@@ -204,7 +204,7 @@ def test_a_singular_posterior_raises_nothing():
     result = run(model, init, max_seconds=20.0)
     # An answer by components can't be right: the chains are at different rotations.
     assert not result.converged and result.table["r_hat"].max() > 1.1
-    assert any(cause in result.verdict() for cause in ("R-hat", "diverged", "time for tuning was up"))
+    assert any(cause in result.verdict() for cause in ("R-hat", "diverged", "was up"))
 
 
 def test_double_precision_after_an_index_by_an_array():
