@@ -11,6 +11,7 @@ BENCHMARKS = {
     "agreement": ("agreement", "samplers of networks beside long HMC: agreement, total variation"),
     "dynamics": ("dynamics.command", "order, law and cost of every sampler; passes to a bias"),
     "nuts": ("nuts.command", "infer against NUTS, by number of rows or on a table"),
+    "first_answer": ("first_answer", "seconds from import to verdict, in a process of its own"),
     "mutants": ("mutants.command", "do the tests notice a line that says something else?"),
     "calibration": ("calibration.command", "are the errors that infer reports those it makes?"),
     "confusion": ("confusion.command", "right and wrong equations: which does verify accept?"),

@@ -17,7 +17,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 MOST_BYTES = 2**29  # of programs; those that were not used for longest are deleted
-SECONDS = 0.1  # of compilation, from which a program is worth a file
+SECONDS = 0.02  # of compilation, from which a program is worth a file
 OF_A_PROCESSOR = "flags", "Features", "model name"  # lines of Linux's description
 
 

@@ -85,8 +85,14 @@ def _bad(array: np.ndarray) -> np.ndarray:
 
 @jax.jit
 def _not_finite(array: Array) -> Int[Array, ""]:
-    """How many numbers are NaN or infinite, as one program."""
     return jnp.sum(~jnp.isfinite(array))
+
+
+def _count_not_finite(array: Array | np.ndarray) -> int:
+    """How many numbers are NaN or infinite; on a host nothing is compiled for it."""
+    if on_host(array):
+        return int(_bad(np.asarray(array)).sum())
+    return int(_not_finite(array))
 
 
 def _check_leaf(name: str, leaf: Any) -> int:
@@ -96,8 +102,7 @@ def _check_leaf(name: str, leaf: Any) -> int:
     if array.ndim == 0:
         raise ValueError(f"{name} is a single number; it needs a leading axis of examples.")
     if jnp.issubdtype(array.dtype, jnp.inexact):
-        count = int(_not_finite(array)) if isinstance(array, jax.Array) else _bad(array).sum()
-        if count:
+        if count := _count_not_finite(array):
             row = int(np.argwhere(_bad(np.asarray(array)))[0][0])
             raise ValueError(
                 f"{name} has {count} values that are NaN or infinite, the first in row {row}. "
@@ -126,11 +131,16 @@ def take_at_once(data: PyTree, indices: Int[Array | np.ndarray, " n"]) -> PyTree
     """As `take`, where on a host nothing is compiled. Raises: TypeError for a source."""
     if isinstance(data, Source):
         raise TypeError(needs_memory("taking any of its rows"))
-    devices = {place for x in jax.tree.leaves(data) for place in x.devices()}
-    if any(place.platform != "cpu" for place in devices) or len(devices) > 1:
+    if not all(on_host(x) for x in jax.tree.leaves(data)):
         return _take(data, indices.astype(np.int32))
     where, rows = (lambda x: x.sharding if x.committed else None), np.asarray(indices)
     return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[rows], where(x)), data)
+
+
+def on_host(array: Array | np.ndarray) -> bool:
+    """Whether NumPy can read it where it is."""
+    devices = array.devices() if isinstance(array, jax.Array) else ()
+    return len(devices) <= 1 and all(place.platform == "cpu" for place in devices)
 
 
 _take = jax.jit(take)  # in which each operation would be a program of its own

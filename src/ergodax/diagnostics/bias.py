@@ -1,6 +1,7 @@
 """The bias of a finite step size or batch, measured by coupled runs at two of them."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,10 +29,6 @@ class BiasReport:
     """What `bias` and `batch_bias` return; `str` is the table.
 
     Attributes:
-        table: a pandas DataFrame, rows (component, "mean") and (component, "sd"). Columns:
-            `estimate` and `mcse` of the finer run; `bias` of the finer run and its standard error
-            `bias_error`; `bias_coarse`, of the coarser run; `extrapolated`, the estimate without
-            the bias, and its standard error `error`.
         coarse: the coarser setting, a step size or batch size.
         fine: the finer.
         ratio: the coarser run's bias in units of the finer one's.
@@ -39,12 +36,21 @@ class BiasReport:
         samples: of both runs, under "coarse" and "fine".
     """
 
-    table: Any
     coarse: int | float
     fine: int | float
     ratio: float
     evaluations: int
     samples: Samples
+
+    @functools.cached_property
+    def table(self) -> Any:
+        """A pandas DataFrame, rows (component, "mean") and (component, "sd").
+
+        Columns: `estimate` and `mcse` of the finer run; `bias` of the finer run and its standard
+        error `bias_error`; `bias_coarse`, of the coarser run; `extrapolated`, the estimate without
+        the bias, and its standard error `error`.
+        """
+        return _table(self.samples, 1.0 / (self.ratio - 1.0))
 
     def worst(self, *, coarse: bool = False, errors: float = 2.0) -> float:
         """The largest |bias| + 2 standard errors, in posterior standard deviations.
@@ -66,8 +72,7 @@ class BiasReport:
         """
         position = {run: function(draws) for run, draws in self.samples.position.items()}
         samples = Samples(position, self.samples.info, self.samples.final_state)
-        table = _table(samples, 1.0 / (self.ratio - 1.0))
-        return dataclasses.replace(self, table=table, samples=samples)
+        return dataclasses.replace(self, samples=samples)
 
     def __str__(self) -> str:
         """The table, under a line that says what was compared."""
@@ -145,8 +150,7 @@ def bias(
         raise TimeoutError(
             f"{samples.num_draws} draws in max_seconds={max_seconds:g} do not tell a bias."
         )
-    table = _table(samples, 1.0 / (2.0**order - 1.0))
-    return BiasReport(table, step_size, 0.5 * step_size, 2.0**order, _cost(samples, thin), samples)
+    return BiasReport(step_size, 0.5 * step_size, 2.0**order, _cost(samples, thin), samples)
 
 
 def batch_bias(
@@ -210,7 +214,7 @@ def batch_bias(
     share = 1.0 - 2.0 * batch_size / rows
     ratio = (1.0 + share) / share if share else np.inf
     cost = _cost(samples, thin)
-    return BiasReport(_table(samples, share), batch_size, 2 * batch_size, ratio, cost, samples)
+    return BiasReport(batch_size, 2 * batch_size, ratio, cost, samples)
 
 
 class CoupledState(eqx.Module):

@@ -109,6 +109,11 @@ def expand(
     return Expansion(centre, value, score, None if hessian is None else Dense(hessian))
 
 
+def compile_expansion(posterior: Posterior, centre: PyTree, chunk: int, order: int) -> None:
+    """The program of `expand` for data in memory, without a pass over them."""
+    _terms.lower(posterior, centre, posterior.data, chunk, order, None).compile()
+
+
 def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:
     """The Hessian of U at a frozen position, of all data, on the raveled position."""
     likelihood = expand(posterior, position, CHUNK, order=2).hessian

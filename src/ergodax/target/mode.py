@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import scipy
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
@@ -61,8 +60,9 @@ def find_mode(
 ) -> Mode:
     """Minimise the potential by L-BFGS with full gradients, or by an optimiser of optax on batches.
 
-    Where the data are a source, each evaluation is a pass over it (and the optimiser SciPy's):
-    begin near the minimum, such as at the mode of `source.subset(10_000)`.
+    L-BFGS is SciPy's and runs on the host, so that the gradient is all there is to compile. Where
+    the data are a source, each evaluation is a pass over it: begin near the minimum, such as at the
+    mode of `source.subset(10_000)`.
 
     With `gradient` and `optimiser` the search takes `steps` of optax's algorithm on the estimates
     of grad U / N, which is the gradient of a mean loss, so that the learning rates are those of a
@@ -102,36 +102,46 @@ def find_mode(
     tolerance = real_number("tolerance", tolerance, above=0.0)
     position = target.freeze(position)
     target.check(position)
+    whole: Any = target
     streamed = isinstance(getattr(target, "data", None), Source)
-    if optimiser is not None or gradient is not None:
-        _check_search(optimiser, gradient, key)
-        count = jnp.int32(whole_number("steps", steps))
-        x, cost = _descend(optimiser, gradient, position, count, check_key(key))
-        whole: Any = target
-        in_memory = eqx.filter_jit(target.value_and_gradient)
-        value, slope = _in_one_pass(whole, x) if streamed else in_memory(x)
-        norm = tree.norm(slope)
-        cost = jnp.ceil(cost).astype(jnp.int32) + 1
-        converged = jnp.isfinite(value) & (norm <= enough(tolerance, position)(value))
-        return Mode(tree.thaw(x), value, norm, count, cost, converged)
-    if streamed:
-        return _mode_of_source(target, position, max_iterations, tolerance)
-    # As arrays, since other numbers would be other programs.
-    return _resident_mode(target, position, jnp.int32(max_iterations), jnp.asarray(tolerance))
+    once = _in_one_pass if streamed else potential_and_gradient
+    function = lambda x: once(whole, x)  # noqa: E731
+    if optimiser is None and gradient is None:
+        return _searched(function, position, max_iterations, tolerance)
+    _check_search(optimiser, gradient, key)
+    count = jnp.int32(whole_number("steps", steps))
+    x, cost = _descend(optimiser, gradient, position, count, check_key(key))
+    value, slope = function(x)
+    norm = tree.norm(slope)
+    cost = jnp.ceil(cost).astype(jnp.int32) + 1
+    converged = jnp.isfinite(value) & (norm <= enough(tolerance, position)(value))
+    return Mode(tree.thaw(x), value, norm, count, cost, converged)
 
 
-def _mode_of_source(
-    posterior: Any, position: PyTree, max_iterations: int, tolerance: float
+@eqx.filter_jit
+def potential_and_gradient(
+    target: AbstractTarget, position: PyTree
+) -> tuple[Float[Array, ""], PyTree]:
+    """U and its gradient at a frozen position: the one program of all searches on the host."""
+    return target.value_and_gradient(position)
+
+
+def _searched(
+    function: Callable[[PyTree], tuple[Any, PyTree]],
+    position: PyTree,
+    max_iterations: int,
+    tolerance: float,
 ) -> Mode:
+    """By SciPy's L-BFGS; the function gives U and its gradient at a frozen position."""
     flat, unravel = tree.ravel(position)
     place = lambda x: unravel(jnp.asarray(x, flat.dtype))  # noqa: E731
 
-    def function(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _in_one_pass(posterior, place(x))
+    def on_host(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(place(x))
         return float(value), np.asarray(tree.ravel(gradient)[0], np.float64)
 
     found = minimise(
-        function,
+        on_host,
         np.asarray(flat, np.float64),
         enough(tolerance, position),
         max_iterations,
@@ -146,45 +156,6 @@ def _mode_of_source(
         jnp.int32(found.evaluations),
         jnp.array(found.converged),
     )
-
-
-@eqx.filter_jit
-def _resident_mode(
-    target: AbstractTarget,
-    position: PyTree,
-    max_iterations: Int[Array, ""],
-    tolerance: Float[Array, ""],
-) -> Mode:
-    optimiser = optax.lbfgs()
-    small = lambda value: enough(tolerance.astype(value.dtype), position)(value)  # noqa: E731
-    value_and_gradient = optax.value_and_grad_from_state(target.potential)
-
-    def unfinished(carry: tuple[Any, ...]) -> Bool[Array, ""]:
-        _, state, gradient, count, _ = carry
-        value = optax.tree.get(state, "value")
-        steep = tree.norm(gradient) > small(value)
-        return (count == 0) | ((count < max_iterations) & steep)
-
-    def improve(carry: tuple[Any, ...]) -> Any:
-        x, state, _, count, cost = carry
-        value, gradient = value_and_gradient(x, state=state)
-        updates, state = optimiser.update(
-            gradient, state, x, value=value, grad=gradient, value_fn=target.potential
-        )
-        x = optax.apply_updates(x, updates)
-        cost = cost + optax.tree.get(state, "num_linesearch_steps").astype(jnp.int32)
-        return x, state, optax.tree.get(state, "grad"), count + 1, cost
-
-    # optax mixes integer dtypes in double precision, which strict promotion would refuse.
-    with jax.numpy_dtype_promotion("standard"):
-        # The line search ends with the gradient of the next step, so only the first is extra.
-        counts = jnp.int32(0), jnp.int32(1)
-        start = (position, optimiser.init(position), tree.zeros_like(position), *counts)
-        x, state, gradient, count, cost = lax.while_loop(unfinished, improve, start)
-    value = optax.tree.get(state, "value")
-    norm = tree.norm(gradient)
-    converged = jnp.isfinite(value) & (norm <= small(value))
-    return Mode(tree.thaw(x), value, norm, count, cost, converged)
 
 
 def _check_search(optimiser: Any, gradient: Any, key: Any) -> None:
@@ -214,6 +185,8 @@ def _descend(
     key: PRNGKeyArray,
 ) -> tuple[PyTree, Float[Array, ""]]:
     """Where the optimiser comes to, and its cost in passes over the data."""
+    from optax import apply_updates
+
     num_data = getattr(gradient.target, "num_data", 1)
 
     def improve(t: Int[Array, ""], carry: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -221,10 +194,10 @@ def _descend(
         found, batches = gradient.estimate(jax.random.fold_in(key, t), batches, x)
         mean = tree.scale(1.0 / num_data, found.gradient)
         updates, state = optimiser.update(mean, state, x)
-        x = jax.tree.map(lambda old, new: new.astype(old.dtype), x, optax.apply_updates(x, updates))
+        x = jax.tree.map(lambda old, new: new.astype(old.dtype), x, apply_updates(x, updates))
         return x, state, batches, cost + found.evaluations / num_data
 
-    # optax mixes dtypes, which strict promotion would refuse.
+    # It mixes dtypes, which strict promotion would refuse.
     with jax.numpy_dtype_promotion("standard"):
         begin = (position, optimiser.init(position), gradient.init(key, position), jnp.zeros(()))
         x, _, _, cost = lax.fori_loop(jnp.int32(0), steps, improve, begin)

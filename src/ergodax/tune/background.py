@@ -1,4 +1,4 @@
-"""The programs of the pilot and of the sampling, compiled in background threads.
+"""The programs of the pilot and of what comes before it, compiled in background threads.
 
 They are most of what a cold `infer` waits for, their shapes can mostly be guessed at once, and XLA
 compiles without holding Python's lock.
@@ -8,6 +8,7 @@ import contextlib
 import gc
 import importlib
 import sys
+import time
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -19,10 +20,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.data.arrays import take_at_once
 from ergodax.diagnostics.bias import BiasReport, bias
 from ergodax.driver.compile import short_runs
-from ergodax.driver.sample import sample
 from ergodax.gradient.base import GradientEstimator
+from ergodax.gradient.expansion import CHUNK, compile_expansion
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.estimator import (
@@ -31,15 +33,17 @@ from ergodax.tune.estimator import (
     LONGEST_STEP,
     SMALLEST_BATCH,
     Plan,
+    compile_covariances,
 )
 from ergodax.tune.host import on_device
-from ergodax.tune.whitening import Coordinates, as_given, posterior_in
+from ergodax.tune.influential import compile_remainders
+from ergodax.tune.whitening import Coordinates, posterior_in
 
 FRICTION = 1.0  # which makes the draws least correlated in whitened coordinates, whatever the step
 RELAXATIONS = 20  # burn-in, in units of the time 1 / h
-PILOT_DRAWS = 500  # of each chain
-EFFECTIVE = 0.4  # draws in a draw at the longest step
-MONTE_CARLO = 0.75  # of the error that is allowed, that the draws' number may bring
+PILOT_DRAWS = 500  # of each chain, at least
+QUICK_DRAWS = 1_300  # where they take no time: the noise of a bias is half the usual accuracy then
+POINTS, SCORES = 16, 2_000  # at which the noise is measured; rows whose scores stand for all
 SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it takes longer
 FEW = 4  # draws of a run that is made for its programs only
 WIDE = ("int64", "uint64", "float64", "complex128")  # dtypes that single precision has not
@@ -164,6 +168,12 @@ def relaxation(step_size: float) -> int:
     return max(1, round(1.0 / step_size))
 
 
+def is_short(plan: Plan, num_chains: int, d: int) -> bool:
+    """Whether a pilot's first draws take less time than its program does with optimisations."""
+    steps = num_chains * PILOT_DRAWS * relaxation(plan.step_size)
+    return steps * COSTS[plan.name] * plan.batch_size * d < SHORT
+
+
 def pilot_run(
     plan: Plan,
     gradient: GradientEstimator,
@@ -171,15 +181,13 @@ def pilot_run(
     key: PRNGKeyArray,
     starts: Float[Array, "chains d"],
     *,
-    draws: int = PILOT_DRAWS,
+    draws: int,
     progress: bool = False,
     max_seconds: float | None = None,
 ) -> BiasReport:
     """Coupled runs at a plan's step and half of it, with a gradient that the plan has built."""
     thin, (num_chains, d) = relaxation(plan.step_size), starts.shape
-    # Not the draws of this run: one program serves them all.
-    work = num_chains * PILOT_DRAWS * thin * COSTS[plan.name] * plan.batch_size * d
-    with short_runs(work < SHORT):
+    with short_runs(is_short(plan, num_chains, d)):
         return bias(
             lambda h: nogin(gradient, h, FRICTION),
             None,
@@ -197,44 +205,17 @@ def pilot_run(
         )
 
 
-def compile_rounds(
-    kernel: Any,
-    coordinates: Coordinates,
-    starts: Float[Array, "chains d"],
-    thin: int,
-    key: PRNGKeyArray,
-) -> Future[Any]:
-    """Begin to compile the program of `infer`'s rounds, by making one draw with it.
-
-    Kernel and coordinates may differ from the rounds' in numbers.
-    """
-    return in_background(
-        lambda: sample(
-            kernel,
-            positions=starts,
-            num_steps=thin,
-            key=key,
-            num_chains=len(starts),
-            thin=thin,
-            collect=as_given(kernel.gradient.target, coordinates),
-            progress=False,
-        )
-    )
-
-
 class Programs:
     """Compiles for each kind of plan once, by short runs in the background.
 
     Args:
         num_chains: of the runs.
-        accuracy: for which the draws of a pilot may be enough; else the rounds' program is, too.
     """
 
-    def __init__(self, num_chains: int, accuracy: float) -> None:
+    def __init__(self, num_chains: int) -> None:
         self.num_chains = num_chains
-        effective = EFFECTIVE * num_chains * PILOT_DRAWS
-        self.pilot_is_enough = effective**-0.5 < MONTE_CARLO * accuracy
-        self.begun: dict[tuple[Any, ...], list[Future[Any]]] = {}
+        self.begun: dict[tuple[Any, ...], Future[float]] = {}
+        self.looks: list[Future[None]] = []
 
     def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
         """Begin with the plan that much data about one mode leads to, before any measurement."""
@@ -245,31 +226,55 @@ class Programs:
         plan = Plan("ControlVariate, order 2", SMALLEST_BATCH, LONGEST_STEP, np.zeros(d), 0.0, {})
         coordinates = Coordinates(tree.thaw(init), on_device(np.zeros((d, d)), dtype))
         inner = posterior_in(posterior, coordinates)
-        self.begin(plan, _like(plan, inner, dtype), coordinates, key)
+        self.begin(plan, lambda: _like(plan, inner, dtype), coordinates, key)
 
     def begin(
-        self, plan: Plan, gradient: GradientEstimator, coordinates: Coordinates, key: PRNGKeyArray
+        self,
+        plan: Plan,
+        build: Callable[[], GradientEstimator],
+        coordinates: Coordinates,
+        key: PRNGKeyArray,
     ) -> None:
         """Start, unless a plan that differs in numbers alone has been seen."""
         kind, chains = _kind(plan), self.num_chains
         if kind in self.begun:
             return
         starts = on_device(np.zeros((chains, coordinates.dimension)), coordinates.basis.dtype)
-        pilot = in_background(
-            lambda: pilot_run(plan, gradient, coordinates, key, starts, draws=FEW)
-        )
-        self.begun[kind] = [pilot]
-        if not self.pilot_is_enough:
-            kernel, thin = nogin(gradient, plan.step_size, FRICTION), relaxation(plan.step_size)
-            self.begun[kind].append(compile_rounds(kernel, coordinates, starts, thin, key))
 
-    def wait_for_pilot(self, plan: Plan) -> None:
-        """Until its program is there; what failed will fail again where it is needed."""
-        self.begun[_kind(plan)][0].exception()
+        def seconds() -> float:
+            began = time.perf_counter()
+            pilot_run(plan, build(), coordinates, key, starts, draws=FEW)
+            return time.perf_counter() - began
 
-    def wait_for_sampling(self, plan: Plan) -> None:
-        """Likewise."""
-        self.begun[_kind(plan)][-1].exception()
+        self.begun[kind] = in_background(seconds)
+
+    def look(self, posterior: Posterior, coordinates: Coordinates) -> None:
+        """Begin with what is measured before the first pilot."""
+        if coordinates.dimension <= LARGEST_SECOND_ORDER:
+            ways = _compile_remainders, _compile_noise
+            self.looks = [in_background(way, posterior, coordinates) for way in ways]
+
+    def wait_for_looks(self) -> None:
+        """Until these programs are there."""
+        wait(self.looks)  # where one failed, what needs it will fail again
+
+    def wait_for_pilot(self, plan: Plan) -> float:
+        """Until its program is there; the seconds it took, 0 where it failed, and will again."""
+        begun = self.begun[_kind(plan)]
+        return 0.0 if begun.exception() else begun.result()
+
+
+def _compile_remainders(posterior: Posterior, coordinates: Coordinates) -> None:
+    compile_remainders(posterior, coordinates, np.zeros((POINTS, coordinates.dimension)))
+    importlib.import_module("pandas")  # for the pilot's table
+
+
+def _compile_noise(posterior: Posterior, coordinates: Coordinates) -> None:
+    dtype, d = coordinates.basis.dtype, coordinates.dimension
+    inner, points = posterior_in(posterior, coordinates), np.zeros((POINTS, d))
+    rows = take_at_once(posterior.data, np.arange(min(SCORES, posterior.num_data)))
+    compile_covariances(inner, rows, on_device(points, dtype))
+    compile_expansion(inner, on_device(np.zeros(d), dtype), CHUNK, 2)
 
 
 def _kind(plan: Plan) -> tuple[Any, ...]:

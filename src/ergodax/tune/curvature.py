@@ -27,7 +27,9 @@ FLAT = (
 LARGEST_DENSE = 1024  # dimensions, beyond which no matrix is kept
 LARGEST_LOW_RANK = 30_000  # beyond which nothing but a diagonal is
 LARGEST_AVERAGED = 512
-ROWS, SOME = 20_000, 10_000  # that stand for all, at a point and where it is averaged
+# Rows that stand for all: 10,000 where it is averaged, and at a point so many a dimension, between
+# that and 20,000. In few dimensions they are as many, and so one program serves both.
+SOME, OF_EACH, ROWS = 10_000, 400, 20_000
 PAIRS = 4  # of draws, in each round of that
 WIDEST = 1e8  # the largest unit of a coordinate, in the smallest one
 NUMBERS = 2**25  # rows times dimensions of a product with the Hessian
@@ -78,7 +80,7 @@ def round_coordinates(target: AbstractTarget, mode: PyTree, *, key: PRNGKeyArray
 
 
 def curvature_coordinates(
-    target: AbstractTarget, centre: PyTree, *, key: PRNGKeyArray, max_rows: int = ROWS
+    target: AbstractTarget, centre: PyTree, *, key: PRNGKeyArray, max_rows: int | None = None
 ) -> Coordinates:
     """Coordinates in which the curvature at a point is the identity.
 
@@ -92,7 +94,7 @@ def curvature_coordinates(
         target: with data or without.
         centre: where, a mode at best.
         key: for the rows that stand for all the data.
-        max_rows: how many of them.
+        max_rows: how many of them; by default 400 a dimension, between 10,000 and 20,000.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp
@@ -103,7 +105,8 @@ def curvature_coordinates(
     """
     centre = tree.freeze(centre, "centre")
     dtype = tree.result_dtype(centre)
-    rows = some_rows(target, key, max_rows)
+    enough = int(np.clip(OF_EACH * tree.size(centre), SOME, ROWS))
+    rows = some_rows(target, key, enough if max_rows is None else max_rows)
     if tree.size(centre) > LARGEST_DENSE:
         square = np.asarray(mean_squares(target, centre, rows, key), np.float64)
         basis = 1.0 / np.sqrt(_raised(square, WIDEST**-2))

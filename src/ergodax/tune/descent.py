@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ergodax import tree
 from ergodax.gradient.expansion import whole_hessian
 from ergodax.target.base import AbstractTarget
-from ergodax.target.mode import TOLERANCE, Minimum, enough, minimise
+from ergodax.target.mode import TOLERANCE, Minimum, enough, minimise, potential_and_gradient
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.whitening import Coordinates, flattened, unflattened
@@ -96,14 +95,6 @@ class OnRows(AbstractTarget):
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """U with the likelihood of the rows, weighted as that of all."""
         return self.posterior.potential_on(position, self.rows)
-
-
-@eqx.filter_jit
-def potential_and_gradient(
-    target: AbstractTarget, position: PyTree
-) -> tuple[Float[Array, ""], PyTree]:
-    """U and its gradient at a frozen position: the one program of the searches."""
-    return target.value_and_gradient(position)
 
 
 def potential_at(

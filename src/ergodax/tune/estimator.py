@@ -143,10 +143,20 @@ def _covariances(
 ) -> dict[str, Float[np.ndarray, "..."]]:
     """Of one example's part of each estimate, averaged over the points."""
     d = points.shape[1]
-    few = jax.tree.map(lambda x: x[: max(2, NUMBERS // d)], rows)
-    measured = {k: np.asarray(v, np.float64) for k, v in _measured(posterior, few, points).items()}
+    found = _measured(posterior, _few(rows, d), points)
+    measured = {k: np.asarray(v, np.float64) for k, v in found.items()}
     unmeasured = {"FullGradient": np.zeros(d), "ControlVariate, order 2": np.full(d, np.inf)}
     return {name: measured[name] if name in measured else unmeasured[name] for name in COSTS}
+
+
+def compile_covariances(posterior: Posterior, rows: PyTree, points: Float[Array, "n d"]) -> None:
+    """The program that `choose_estimator` runs with these arguments."""
+    _measured.lower(posterior, _few(rows, points.shape[1]), points).compile()
+
+
+def _few(rows: PyTree, d: int) -> PyTree:
+    """As many of them as there is room for, of whose scores the covariances are."""
+    return jax.tree.map(lambda x: x[: max(2, NUMBERS // d)], rows)
 
 
 @compiled_at

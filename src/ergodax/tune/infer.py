@@ -287,7 +287,7 @@ class _Inferring:
 
     def begin(self) -> None:
         """Look where the posterior is, and compile meanwhile what will mostly be needed."""
-        self.programs = Programs(self.settings.num_chains, self.settings.accuracy)
+        self.programs = Programs(self.settings.num_chains)
         if self.posterior is not None:
             self.programs.guess(self.posterior, self.init, self.key_tune)
         until = self.deadline.share(MODE)
@@ -296,6 +296,8 @@ class _Inferring:
                 lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
             )
             start = find_start(self.target, self.init, self.log, self.key_start, until)
+            if self.posterior is not None and start.typical:
+                self.programs.look(self.posterior, start.coordinates)
             self.start, self.modes = start, self._modes(start, scouts)
         doubt = doubt_of_density(self.target, self.init, start, key=self.key_look)
         if doubt:
@@ -379,6 +381,7 @@ class _Inferring:
     def _batches(self, alternative: float) -> Tuned | None:
         """NOGIN; with an alternative of so many seconds it must not be in doubt."""
         assert self.posterior is not None
+        self.programs.wait_for_looks()
         return tune(
             self.posterior,
             self.start.coordinates,

@@ -97,16 +97,29 @@ def squares_of_remainders(
     Returns:
         The mean of r_i^2 of each row; None where there is no time, or some are not finite.
     """
-    d, dtype = coordinates.dimension, coordinates.basis.dtype
-    order = _order(coordinates)
-    inner, centre = posterior_in(posterior, coordinates), on_device(np.zeros(d), dtype)
-    points = points[: max(FEWEST, EVALUATIONS // posterior.num_data)]
+    *what, few, order = _looked_at(posterior, coordinates, points)
     gradient = seconds_of_gradient(posterior, coordinates.centre, 1)
-    if deadline is not None and PASS * len(points) * gradient > OF_TIME * deadline.left():
+    if deadline is not None and PASS * len(few) * gradient > OF_TIME * deadline.left():
         return None
-    left = remainders_of_rows(inner, centre, on_device(points, dtype), order)
-    squares = _mean_squares(left, order)
+    squares = _mean_squares(remainders_of_rows(*what, few, order), order)
     return squares if np.isfinite(squares).all() else None
+
+
+def compile_remainders(
+    posterior: Posterior, coordinates: Coordinates, points: Float[np.ndarray, "points d"]
+) -> None:
+    """The program of `squares_of_remainders`, without its pass over the data."""
+    remainders_of_rows.lower(*_looked_at(posterior, coordinates, points)).compile()
+
+
+def _looked_at(
+    posterior: Posterior, coordinates: Coordinates, points: Float[np.ndarray, "points d"]
+) -> tuple[Posterior, Array, Array, int]:
+    """What `remainders_of_rows` is told."""
+    dtype = coordinates.basis.dtype
+    few = points[: max(FEWEST, EVALUATIONS // posterior.num_data)]
+    centre = on_device(np.zeros(coordinates.dimension), dtype)
+    return posterior_in(posterior, coordinates), centre, on_device(few, dtype), _order(coordinates)
 
 
 def without_influential_rows(

@@ -130,11 +130,7 @@ class Kept:
             return tuned
         self.log, self.anew = copy.deepcopy(log), anew
         arrays: list[np.ndarray] = []
-        bias = tuned.bias
-        if bias is not None:
-            bias = dataclasses.replace(bias, table=None)  # which follows from its draws
-        bare = dataclasses.replace(tuned, bias=bias)
-        self.decided = self.places.encoded([bare, modes], arrays), arrays
+        self.decided = self.places.encoded([tuned, modes], arrays), arrays
         self._write()
         found = self.tuned()
         assert found is not None
@@ -150,8 +146,7 @@ class Kept:
             return None
         try:
             found, modes = self.places.decoded(*self.decided)
-            bias = None if found.bias is None else found.bias.of(lambda draws: draws)
-            return dataclasses.replace(found, bias=bias), list(modes)
+            return found, list(modes)
         # As above.
         except Exception as error:
             raise CheckpointError(f"{self.file} was not written by ex.infer: {error}") from error

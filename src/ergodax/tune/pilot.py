@@ -16,8 +16,12 @@ from ergodax.target.posterior import Posterior
 from ergodax.tune.background import (
     FRICTION,
     PILOT_DRAWS,
+    POINTS,
+    QUICK_DRAWS,
     RELAXATIONS,
+    SCORES,
     Programs,
+    is_short,
     pilot_run,
     relaxation,
 )
@@ -31,17 +35,16 @@ from ergodax.tune.influential import squares_of_remainders, without_influential_
 from ergodax.tune.modes import at_modes
 from ergodax.tune.whitening import Coordinates, are_white, posterior_in
 
-POINTS = 16
 WILD = 10.0  # sd of the first pilot's draws, that no correction of coordinates leads back from
 HOPELESS = 1.0  # bias in sds, of chains that have little of the posterior's law
 ATTEMPTS = 6
 RUN = 0.6  # of the time for all pilots, that one may take
 LEAPFROGS = 8.0  # on all rows, that an effective draw by NUTS takes in whitened coordinates
 LONGER = 2.0, 16.0  # times as many draws, where it may be the noise of the measurement
+MARGIN = 1.2  # of draws over those that the last ones tell to be needed
 LARGE = 0.75  # of the accuracy, below which a bias does no harm
 SLOWLY = 1.3  # times the error of a draw before: more than the noise of an estimated error
 SHORTER = 0.25, 0.7  # how much, where the bias of a step is too large
-SCORES = 2_000  # rows whose scores stand for all in the measurement of the noise
 
 
 def tune(
@@ -94,7 +97,7 @@ def tune(
     squares = None if modes else squares_of_remainders(whole, coordinates, points, deadline)
     posterior, smallest = without_influential_rows(whole, coordinates, squares, log)
     if programs is None or posterior is not whole:  # those that were begun are of another law
-        programs = Programs(num_chains, accuracy)
+        programs = Programs(num_chains)
     rows = some_rows(posterior, key_rows, SCORES)
     normals = 2.0 * generator(key_starts).standard_normal((num_chains, coordinates.dimension))
     starts = on_device(normals, dtype)
@@ -104,7 +107,7 @@ def tune(
         if squares is not None and search.has_turned_short():
             step = search.longest
             posterior, smallest = without_influential_rows(whole, coordinates, squares, log, step)
-            rows, programs = some_rows(posterior, key_rows, SCORES), Programs(num_chains, accuracy)
+            rows, programs = some_rows(posterior, key_rows, SCORES), Programs(num_chains)
         places = at_modes(on_device(search.points, dtype), search.coordinates, modes)
         limits = {"longest_step": search.longest, "smallest_batch": smallest}
         moved, plan = _planned(posterior, search.coordinates, rows, places, **limits)
@@ -113,11 +116,12 @@ def tune(
             return None
         search.coordinates = moved
         gradient = plan.build(posterior_in(posterior, moved), dtype)
-        programs.begin(plan, gradient, moved, key_run)
-        programs.wait_for_pilot(plan)
+        programs.begin(plan, lambda built=gradient: built, moved, key_run)
+        compilation = programs.wait_for_pilot(plan)
         report = search.run(plan, gradient, key_run, starts, progress=progress)
         if report is not None and (good := search.ends_with(gradient, plan, report, accuracy, log)):
-            break
+            if not search.is_worth_more(report, accuracy, compilation):
+                break
         if late := search.is_late(log):
             break
         if doubt := search.doubt(alternative):
@@ -131,7 +135,6 @@ def tune(
     if doubt := _doubt(whole, search.best[2], key_points, modes, biased=biased):
         log.decide("batches", "none", doubt)
         return None
-    programs.wait_for_sampling(search.best[-1])
     return _tuned(*search.best, starts, modes, log)
 
 
@@ -144,8 +147,8 @@ class _Search:
     deadline: Deadline
     longest: float = LONGEST_STEP  # that may be tried
     near: float = 1.0  # how far from the centre the chains begin, in units of the starts
-    draws: int = PILOT_DRAWS  # of each chain
-    needed: float = PILOT_DRAWS  # draws that would bring the bound down if it is noise
+    draws: int = 0  # of each chain; 0 before the first run
+    needed: float = 0.0  # draws that would bring the bound down if it is noise
     pace: float = 0.0  # seconds a draw in the last run
     widest: float = 1.0  # sd of its draws
     bound: float = 0.0  # of its bias
@@ -163,6 +166,8 @@ class _Search:
         **settings: Any,
     ) -> BiasReport | None:
         """The report of a pilot; where it diverged none, and the next one is more careful."""
+        if not self.draws:
+            self.draws = QUICK_DRAWS if is_short(plan, *starts.shape) else PILOT_DRAWS
         began = time.perf_counter()
         try:
             report = pilot_run(
@@ -246,6 +251,20 @@ class _Search:
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
 
+    def is_worth_more(self, report: BiasReport, accuracy: float, compilation: float) -> bool:
+        """Whether a longer pilot has all the draws that are needed sooner than other programs.
+
+        The sampling's program takes about as long to compile as the pilot's.
+        """
+        table, made = report.table, report.samples.num_draws
+        sds = table["estimate"].xs("sd", level=1)
+        mcse = table["mcse"] / table.index.get_level_values(0).map(sds)
+        needed = MARGIN * made * float(mcse.max() / (accuracy - self.bound)) ** 2
+        if not made < needed < compilation / max(self.pace, 1e-9):
+            return False
+        self.draws = int(needed)
+        return True
+
     def may_be_noise(self, least: float, made: int, accuracy: float) -> bool:
         """Whether the bias may be none, and its error has fallen with the draws as that of noise.
 
@@ -262,7 +281,7 @@ class _Search:
 
     def take_more(self, made: int, bound: float, accuracy: float) -> None:
         """As many draws as bring the bound down if it is the noise of so many."""
-        times = 1.2 * (2.0 * bound / accuracy) ** 2
+        times = MARGIN * (2.0 * bound / accuracy) ** 2
         self.needed, self.draws = made * times, int(made * np.clip(times, *LONGER))
 
 
