@@ -2,8 +2,11 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
+from ergodax.diagnostics import BiasReport
+from ergodax.driver import Samples
 from ergodax.tune import Coordinates
 from ergodax.tune.budget import Deadline
 from ergodax.tune.pilot import SLOWLY, _Search  # pyright: ignore[reportPrivateUsage]
@@ -64,6 +67,27 @@ def test_a_small_or_certain_bias_is_no_slow_noise():
     assert found.may_be_noise(0.0, 100_000, 0.05) and found.slow == 0, "it does no harm"
     found = search(bound=0.3, error=1e-9)
     assert not found.may_be_noise(0.2, 100_000, 0.05) and found.slow == 0, "it is there"
+
+
+def report(made, mcse):
+    """Of so many draws, whose errors are those of a mean and an sd of 1."""
+    index = pd.MultiIndex.from_product([["w[0]", "w[1]"], ["mean", "sd"]])
+    table = pd.DataFrame({"estimate": [9.0, 1.0, 9.0, 1.0], "mcse": mcse}, index=index)
+    found = BiasReport(1.0, 0.5, 4.0, 0, Samples(np.zeros((4, made, 2)), None, None))
+    vars(found)["table"] = table  # which it would make of its draws
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mcse", "compilation", "draws"),
+    [(0.03, 1.0, 3_110), (0.03, 0.3, 500), (0.01, 1.0, 500), (0.2, 1.0, 500)],
+    ids=["worth it", "programs are quicker", "there are enough", "too many"],
+)
+def test_a_pilot_goes_on_where_that_is_quicker_than_another_program(mcse, compilation, draws):
+    found = search(pace=1e-4, bound=0.025, draws=500)
+    worth = found.is_worth_more(report(1_800, [mcse, 0.01, 0.01, 0.01]), 0.05, compilation)
+    assert worth == (draws != 500)
+    assert found.draws == draws
 
 
 def test_white_draws():

@@ -141,8 +141,7 @@ def bias(
     real_number("step_size", step_size, above=0.0)
     real_number("order", order, above=0.0, hint="Try 1.")
     callable_function("make_kernel", make_kernel)
-    pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
-    kernel = Coupled(*pair, 2, flag("couple", couple))
+    kernel = coupled(make_kernel, step_size, flag("couple", couple))
     settings = {"num_chains": num_chains, "progress": progress, "max_seconds": max_seconds}
     settings["positions"] = positions
     samples = _sample(kernel, position, num_steps, key, function, burn_in, thin, **settings)
@@ -285,6 +284,12 @@ def _all_steps(infos: Info, last: Info) -> Info:
     return eqx.tree_at(
         lambda info: [getattr(info, name) for name in names], last, [every[n] for n in names]
     )
+
+
+def coupled(make_kernel: Callable[[float], Any], step_size: float, shared: bool = True) -> Coupled:
+    """A chain at a step size, with one at half of it."""
+    pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
+    return Coupled(*pair, 2, shared)
 
 
 class _Collect(eqx.Module):

@@ -85,20 +85,10 @@ class Executor:
             given = digests(key, "seed") | digests(self.kernel, "kernel")
             given |= digests(positions, "start") if states is None else {}
             self.processes.alike(given, num_chains=self.num_chains)
-        if self.mesh is not None:
-            shapes = {x.shape[1:] for x in jax.tree.leaves(positions)}
-            self.splits = {shape: split_of_parameters(self.mesh, shape) for shape in shapes}
-        else:
-            self.device = _bound_to((self.kernel, key, positions, states))
-        kernel = self._placed(traced_kernel(self.kernel, key, positions))
-        key = self._placed(key)
         with self.watched(), errors_of_reading():
-            if states is None:
-                positions = self.put(positions)
-            else:
-                positions, states = None, self.put(states)
-            (keys, infos, made), way = start(self.mesh, kernel, key, positions, states)
-        states = made if states is None else states
+            kernel, *where = self._begun(key, positions, states)
+            (keys, infos, made), way = start(self.mesh, kernel, *where)
+        states = made if states is None else where[-1]
         self.step, self.programs = loop.Step(kernel, way), PROGRAMS[way.small]
         stored = loop.stored_of(self.collect, states)
         if self.mesh is None and self.device is None:  # by an array that `collect` uses, perhaps
@@ -109,6 +99,22 @@ class Executor:
         self.stored = self._placed(stored)
         zeros = loop.zeros_of(stored, states, self.own)
         return keys, states, (zeros, self.mine(infos))
+
+    def trace(self, key: PRNGKeyArray, positions: PyTree) -> None:
+        """Trace the program of `start` and all that a step is, and compile nothing."""
+        start.lower(self.mesh, *self._begun(key, positions, None))
+
+    def _begun(self, key: PRNGKeyArray, positions: PyTree, states: PyTree) -> tuple:
+        """Kernel, key, positions and states where they belong; None for positions or for states."""
+        if self.mesh is not None:
+            shapes = {x.shape[1:] for x in jax.tree.leaves(positions)}
+            self.splits = {shape: split_of_parameters(self.mesh, shape) for shape in shapes}
+        else:
+            self.device = _bound_to((self.kernel, key, positions, states))
+        kernel, key = self._placed(traced_kernel(self.kernel, key, positions)), self._placed(key)
+        if states is None:
+            return kernel, key, self.put(positions), None
+        return kernel, key, None, self.put(states)
 
     def advance(self, chains: tuple, *numbers: Array) -> tuple:
         """See `loop.take_steps`; chains are (keys, blocks, states)."""

@@ -143,6 +143,17 @@ def sample(
         return run.samples()
 
 
+def trace(kernel: Any, positions: PyTree, key: Any) -> None:
+    """Trace what `sample` compiles first for a kernel, so that another thread may compile it.
+
+    JAX 0.12 can't trace one function in two threads at a time: its rules of differentiation are
+    kept, and the thread that comes second finds them half made.
+    """
+    kernel, key = check_kernel(kernel), check_key(key)
+    begin = _start_of_chains(kernel, key, None, positions, None, None, None)
+    Executor(kernel, None, None, begin.num_chains).trace(key, begin.positions)
+
+
 class Start(NamedTuple):
     """Where all chains begin."""
 

@@ -4,6 +4,8 @@ The polynomial of the whole data is computed once, in a pass over the data. What
 to estimate is only the remainder, which vanishes as the position comes near the centre.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -109,9 +111,9 @@ def expand(
     return Expansion(centre, value, score, None if hessian is None else Dense(hessian))
 
 
-def compile_expansion(posterior: Posterior, centre: PyTree, chunk: int, order: int) -> None:
-    """The program of `expand` for data in memory, without a pass over them."""
-    _terms.lower(posterior, centre, posterior.data, chunk, order, None).compile()
+def lowered_expansion(posterior: Posterior, centre: PyTree, chunk: int, order: int) -> Any:
+    """The program of `expand` for data in memory, to be compiled."""
+    return _terms.lower(posterior, centre, posterior.data, chunk, order, None)
 
 
 def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:

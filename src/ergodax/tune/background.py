@@ -21,10 +21,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.data.arrays import take_at_once
-from ergodax.diagnostics.bias import BiasReport, bias
+from ergodax.diagnostics.bias import BiasReport, bias, coupled
 from ergodax.driver.compile import short_runs
+from ergodax.driver.sample import trace
 from ergodax.gradient.base import GradientEstimator
-from ergodax.gradient.expansion import CHUNK, compile_expansion
+from ergodax.gradient.expansion import CHUNK, lowered_expansion
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.estimator import (
@@ -33,10 +34,10 @@ from ergodax.tune.estimator import (
     LONGEST_STEP,
     SMALLEST_BATCH,
     Plan,
-    compile_covariances,
+    lowered_covariances,
 )
 from ergodax.tune.host import on_device
-from ergodax.tune.influential import compile_remainders
+from ergodax.tune.influential import lowered_remainders
 from ergodax.tune.whitening import Coordinates, posterior_in
 
 FRICTION = 1.0  # which makes the draws least correlated in whitened coordinates, whatever the step
@@ -168,6 +169,11 @@ def relaxation(step_size: float) -> int:
     return max(1, round(1.0 / step_size))
 
 
+def _kernels(gradient: GradientEstimator) -> Callable[[float], Any]:
+    """By their step size."""
+    return lambda h: nogin(gradient, h, FRICTION)
+
+
 def is_short(plan: Plan, num_chains: int, d: int) -> bool:
     """Whether a pilot's first draws take less time than its program does with optimisations."""
     steps = num_chains * PILOT_DRAWS * relaxation(plan.step_size)
@@ -189,7 +195,7 @@ def pilot_run(
     thin, (num_chains, d) = relaxation(plan.step_size), starts.shape
     with short_runs(is_short(plan, num_chains, d)):
         return bias(
-            lambda h: nogin(gradient, h, FRICTION),
+            _kernels(gradient),
             None,
             plan.step_size,
             draws * thin,
@@ -226,12 +232,13 @@ class Programs:
         plan = Plan("ControlVariate, order 2", SMALLEST_BATCH, LONGEST_STEP, np.zeros(d), 0.0, {})
         coordinates = Coordinates(tree.thaw(init), on_device(np.zeros((d, d)), dtype))
         inner = posterior_in(posterior, coordinates)
-        self.begin(plan, lambda: _like(plan, inner, dtype), coordinates, key)
+        with contextlib.suppress(Exception):  # of the model, which will be told
+            self.begin(plan, _like(plan, inner, dtype), coordinates, key)
 
     def begin(
         self,
         plan: Plan,
-        build: Callable[[], GradientEstimator],
+        gradient: GradientEstimator,
         coordinates: Coordinates,
         key: PRNGKeyArray,
     ) -> None:
@@ -240,19 +247,24 @@ class Programs:
         if kind in self.begun:
             return
         starts = on_device(np.zeros((chains, coordinates.dimension)), coordinates.basis.dtype)
+        began = time.perf_counter()
+        with contextlib.suppress(Exception):  # what it is will be told where it is needed
+            trace(coupled(_kernels(gradient), plan.step_size), starts, key)
 
         def seconds() -> float:
-            began = time.perf_counter()
-            pilot_run(plan, build(), coordinates, key, starts, draws=FEW)
+            pilot_run(plan, gradient, coordinates, key, starts, draws=FEW)
             return time.perf_counter() - began
 
         self.begun[kind] = in_background(seconds)
 
     def look(self, posterior: Posterior, coordinates: Coordinates) -> None:
         """Begin with what is measured before the first pilot."""
-        if coordinates.dimension <= LARGEST_SECOND_ORDER:
-            ways = _compile_remainders, _compile_noise
-            self.looks = [in_background(way, posterior, coordinates) for way in ways]
+        if coordinates.dimension > LARGEST_SECOND_ORDER:
+            return
+        with contextlib.suppress(Exception):  # likewise
+            lowered = _looks(posterior, coordinates)
+            self.looks = [in_background(program.compile) for program in lowered]
+        self.looks.append(in_background(importlib.import_module, "pandas"))  # for its table
 
     def wait_for_looks(self) -> None:
         """Until these programs are there."""
@@ -264,17 +276,16 @@ class Programs:
         return 0.0 if begun.exception() else begun.result()
 
 
-def _compile_remainders(posterior: Posterior, coordinates: Coordinates) -> None:
-    compile_remainders(posterior, coordinates, np.zeros((POINTS, coordinates.dimension)))
-    importlib.import_module("pandas")  # for the pilot's table
-
-
-def _compile_noise(posterior: Posterior, coordinates: Coordinates) -> None:
+def _looks(posterior: Posterior, coordinates: Coordinates) -> list[Any]:
+    """The programs of what is measured before a pilot, traced and not yet compiled."""
     dtype, d = coordinates.basis.dtype, coordinates.dimension
     inner, points = posterior_in(posterior, coordinates), np.zeros((POINTS, d))
     rows = take_at_once(posterior.data, np.arange(min(SCORES, posterior.num_data)))
-    compile_covariances(inner, rows, on_device(points, dtype))
-    compile_expansion(inner, on_device(np.zeros(d), dtype), CHUNK, 2)
+    return [
+        lowered_remainders(posterior, coordinates, points),
+        lowered_covariances(inner, rows, on_device(points, dtype)),
+        lowered_expansion(inner, on_device(np.zeros(d), dtype), CHUNK, 2),
+    ]
 
 
 def _kind(plan: Plan) -> tuple[Any, ...]:

@@ -149,9 +149,9 @@ def _covariances(
     return {name: measured[name] if name in measured else unmeasured[name] for name in COSTS}
 
 
-def compile_covariances(posterior: Posterior, rows: PyTree, points: Float[Array, "n d"]) -> None:
-    """The program that `choose_estimator` runs with these arguments."""
-    _measured.lower(posterior, _few(rows, points.shape[1]), points).compile()
+def lowered_covariances(posterior: Posterior, rows: PyTree, points: Float[Array, "n d"]) -> Any:
+    """The program that `choose_estimator` runs with these arguments, to be compiled."""
+    return _measured.lower(posterior, _few(rows, points.shape[1]), points)
 
 
 def _few(rows: PyTree, d: int) -> PyTree:

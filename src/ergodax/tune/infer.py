@@ -36,7 +36,7 @@ from ergodax.tune.far_mass import TWO_LAWS, FarMass, missing
 from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import fold_in, split_key
 from ergodax.tune.kept import Kept
-from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places
+from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places, scouting
 from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
@@ -293,7 +293,7 @@ class _Inferring:
         until = self.deadline.share(MODE)
         with small_algebra():
             scouts = in_background(
-                lambda: scout(self.target, self.init, key=self.key_modes, deadline=until)
+                scouting(self.target, self.init, key=self.key_modes, deadline=until)
             )
             start = find_start(self.target, self.init, self.log, self.key_start, until)
             if self.posterior is not None and start.typical:

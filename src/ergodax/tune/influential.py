@@ -105,11 +105,11 @@ def squares_of_remainders(
     return squares if np.isfinite(squares).all() else None
 
 
-def compile_remainders(
+def lowered_remainders(
     posterior: Posterior, coordinates: Coordinates, points: Float[np.ndarray, "points d"]
-) -> None:
-    """The program of `squares_of_remainders`, without its pass over the data."""
-    remainders_of_rows.lower(*_looked_at(posterior, coordinates, points)).compile()
+) -> Any:
+    """The program of `squares_of_remainders`, to be compiled."""
+    return remainders_of_rows.lower(*_looked_at(posterior, coordinates, points))
 
 
 def _looked_at(

@@ -1,7 +1,7 @@
 """The search for other modes than the first: descents from far places, told apart by barriers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.target.base import AbstractTarget
+from ergodax.target.mode import potential_and_gradient
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import curvature_coordinates
@@ -98,17 +99,30 @@ def scout(
 
     The nearest come first; those for which there is no time end where they begin.
     """
-    deadline = deadline or Deadline.never()
+    return scouting(target, init, key=key, deadline=deadline)()
+
+
+def scouting(
+    target: AbstractTarget, init: PyTree, *, key: PRNGKeyArray, deadline: Deadline | None = None
+) -> Callable[[], Descents]:
+    """What `scout` does, for another thread; all that there is to trace is traced here."""
     key_rows, key_starts = split_key(key, 2)
     if isinstance(target, Posterior):
         target = OnRows(target, some_rows(target, key_rows, ROWS))
     frozen = tree.freeze(init, "init")
+    potential_and_gradient.lower(target, frozen)
+    return lambda: _scout(target, frozen, key_starts, deadline or Deadline.never())
+
+
+def _scout(
+    target: AbstractTarget, frozen: PyTree, key_starts: PRNGKeyArray, deadline: Deadline
+) -> Descents:
     size = tree.size(frozen)
     steps = generator(key_starts).standard_normal((len(SPREADS), PAIRS, 1, size))
     steps = np.asarray(SPREADS)[:, None, None, None] * np.concatenate([steps, -steps], axis=2)
     places = flattened(frozen) + steps.reshape(-1, size)
     starts = [tree.freeze(unflattened(frozen, x)) for x in places]
-    gradients = len(starts) * GRADIENTS * seconds_of_gradient(target, init)
+    gradients = len(starts) * GRADIENTS * seconds_of_gradient(target, tree.thaw(frozen))
     fit = [count for count in ITERATIONS if count * gradients < SCOUTING * deadline.left()]
     return descents_from(target, starts, fit[0] if fit else ITERATIONS[-1], deadline)
 

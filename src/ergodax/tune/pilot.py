@@ -116,7 +116,7 @@ def tune(
             return None
         search.coordinates = moved
         gradient = plan.build(posterior_in(posterior, moved), dtype)
-        programs.begin(plan, lambda built=gradient: built, moved, key_run)
+        programs.begin(plan, gradient, moved, key_run)
         compilation = programs.wait_for_pilot(plan)
         report = search.run(plan, gradient, key_run, starts, progress=progress)
         if report is not None and (good := search.ends_with(gradient, plan, report, accuracy, log)):
