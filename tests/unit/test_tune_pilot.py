@@ -79,13 +79,13 @@ def report(made, mcse):
 
 
 @pytest.mark.parametrize(
-    ("mcse", "compilation", "draws"),
-    [(0.03, 1.0, 3_110), (0.03, 0.3, 500), (0.01, 1.0, 500), (0.2, 1.0, 500)],
+    ("mcse", "each", "draws"),
+    [(0.03, 1_000, 3_110), (0.03, 5_000, 500), (0.01, 1_000, 500), (0.2, 1_000, 500)],
     ids=["worth it", "programs are quicker", "there are enough", "too many"],
 )
-def test_a_pilot_goes_on_where_that_is_quicker_than_another_program(mcse, compilation, draws):
-    found = search(pace=1e-4, bound=0.025, draws=500)
-    worth = found.is_worth_more(report(1_800, [mcse, 0.01, 0.01, 0.01]), 0.05, compilation)
+def test_a_pilot_goes_on_where_that_is_quicker_than_another_program(mcse, each, draws):
+    found = search(bound=0.025, draws=500)
+    worth = found.is_worth_more(report(1_800, [mcse, 0.01, 0.01, 0.01]), 0.05, each)
     assert worth == (draws != 500)
     assert found.draws == draws
 

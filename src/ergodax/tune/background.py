@@ -8,7 +8,6 @@ import contextlib
 import gc
 import importlib
 import sys
-import time
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -45,7 +44,9 @@ RELAXATIONS = 20  # burn-in, in units of the time 1 / h
 PILOT_DRAWS = 500  # of each chain, at least
 QUICK_DRAWS = 1_300  # where they take no time: the noise of a bias is half the usual accuracy then
 POINTS, SCORES = 16, 2_000  # at which the noise is measured; rows whose scores stand for all
-SHORT = 3e6  # evaluations times dimensions of a pilot, below which compiling it takes longer
+# Evaluations times dimensions of a pilot's first draws, which it is not worth to optimise, and of
+# all of them, which take as long as another program takes to compile.
+SHORT, AS_LONG = 3e6, 1.5e7
 FEW = 4  # draws of a run that is made for its programs only
 WIDE = ("int64", "uint64", "float64", "complex128")  # dtypes that single precision has not
 ALONE = 2  # references to an array, as Python counts them, where one object refers to it
@@ -176,8 +177,19 @@ def _kernels(gradient: GradientEstimator) -> Callable[[float], Any]:
 
 def is_short(plan: Plan, num_chains: int, d: int) -> bool:
     """Whether a pilot's first draws take less time than its program does with optimisations."""
-    steps = num_chains * PILOT_DRAWS * relaxation(plan.step_size)
-    return steps * COSTS[plan.name] * plan.batch_size * d < SHORT
+    return PILOT_DRAWS * work(plan, num_chains, d) < SHORT
+
+
+def work(plan: Plan, num_chains: int, d: int) -> int:
+    """Evaluations times dimensions, of a draw of each chain.
+
+    Args:
+        plan: of the steps.
+        num_chains: chains.
+        d: dimensions.
+    """
+    steps = num_chains * relaxation(plan.step_size)
+    return steps * COSTS[plan.name] * plan.batch_size * d
 
 
 def pilot_run(
@@ -220,7 +232,7 @@ class Programs:
 
     def __init__(self, num_chains: int) -> None:
         self.num_chains = num_chains
-        self.begun: dict[tuple[Any, ...], Future[float]] = {}
+        self.begun: dict[tuple[Any, ...], Future[BiasReport]] = {}
         self.looks: list[Future[None]] = []
 
     def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
@@ -247,15 +259,11 @@ class Programs:
         if kind in self.begun:
             return
         starts = on_device(np.zeros((chains, coordinates.dimension)), coordinates.basis.dtype)
-        began = time.perf_counter()
         with contextlib.suppress(Exception):  # what it is will be told where it is needed
             trace(coupled(_kernels(gradient), plan.step_size), starts, key)
-
-        def seconds() -> float:
-            pilot_run(plan, gradient, coordinates, key, starts, draws=FEW)
-            return time.perf_counter() - began
-
-        self.begun[kind] = in_background(seconds)
+        self.begun[kind] = in_background(
+            lambda: pilot_run(plan, gradient, coordinates, key, starts, draws=FEW)
+        )
 
     def look(self, posterior: Posterior, coordinates: Coordinates) -> None:
         """Begin with what is measured before the first pilot."""
@@ -270,10 +278,9 @@ class Programs:
         """Until these programs are there."""
         wait(self.looks)  # where one failed, what needs it will fail again
 
-    def wait_for_pilot(self, plan: Plan) -> float:
-        """Until its program is there; the seconds it took, 0 where it failed, and will again."""
-        begun = self.begun[_kind(plan)]
-        return 0.0 if begun.exception() else begun.result()
+    def wait_for_pilot(self, plan: Plan) -> None:
+        """Until its program is there; what failed will fail again where it is needed."""
+        self.begun[_kind(plan)].exception()
 
 
 def _looks(posterior: Posterior, coordinates: Coordinates) -> list[Any]:

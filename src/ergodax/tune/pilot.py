@@ -14,6 +14,7 @@ from ergodax.gradient.base import GradientEstimator
 from ergodax.sampler.underdamped import nogin
 from ergodax.target.posterior import Posterior
 from ergodax.tune.background import (
+    AS_LONG,
     FRICTION,
     PILOT_DRAWS,
     POINTS,
@@ -24,6 +25,7 @@ from ergodax.tune.background import (
     is_short,
     pilot_run,
     relaxation,
+    work,
 )
 from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import draws_coordinates
@@ -117,10 +119,10 @@ def tune(
         search.coordinates = moved
         gradient = plan.build(posterior_in(posterior, moved), dtype)
         programs.begin(plan, gradient, moved, key_run)
-        compilation = programs.wait_for_pilot(plan)
+        programs.wait_for_pilot(plan)
         report = search.run(plan, gradient, key_run, starts, progress=progress)
         if report is not None and (good := search.ends_with(gradient, plan, report, accuracy, log)):
-            if not search.is_worth_more(report, accuracy, compilation):
+            if not search.is_worth_more(report, accuracy, work(plan, *starts.shape)):
                 break
         if late := search.is_late(log):
             break
@@ -251,16 +253,16 @@ class _Search:
             self.longest = float(np.clip(share, *SHORTER)) * plan.step_size
         return False
 
-    def is_worth_more(self, report: BiasReport, accuracy: float, compilation: float) -> bool:
-        """Whether a longer pilot has all the draws that are needed sooner than other programs.
+    def is_worth_more(self, report: BiasReport, accuracy: float, each: int) -> bool:
+        """Whether a longer pilot has all draws that are needed before another program is compiled.
 
-        The sampling's program takes about as long to compile as the pilot's.
+        `each` is the work of a draw. No clock decides, so that a key leads to the same draws.
         """
         table, made = report.table, report.samples.num_draws
         sds = table["estimate"].xs("sd", level=1)
         mcse = table["mcse"] / table.index.get_level_values(0).map(sds)
         needed = MARGIN * made * float(mcse.max() / (accuracy - self.bound)) ** 2
-        if not made < needed < compilation / max(self.pace, 1e-9):
+        if not made < needed < AS_LONG / each:
             return False
         self.draws = int(needed)
         return True
