@@ -47,6 +47,14 @@ def depends_on(function: Callable[[PyTree], Any], at: PyTree) -> bool:
     return any(v in touched for v in closed.jaxpr.outvars if not hasattr(v, "val"))
 
 
+def lowered(program: Any, *args: Any) -> Any:
+    """A program of `eqx.filter_jit` traced for these arguments: its `compile` holds no lock.
+
+    The program called with the like of them then neither traces nor compiles.
+    """
+    return program.lower(*args)
+
+
 def equations(jaxpr: Jaxpr) -> Iterator[Any]:
     """All of a graph, each before those of the graphs inside it."""
     for equation in jaxpr.eqns:

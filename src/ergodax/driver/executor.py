@@ -29,7 +29,7 @@ from ergodax.data.shards import AXIS as DATA
 from ergodax.data.shards import is_shards
 from ergodax.driver import cpu_fusion, loop
 from ergodax.driver.compile import OPTIMISATION, compiled_at, runs_are_short, traced_kernel
-from ergodax.graph import calls_python
+from ergodax.graph import calls_python, lowered
 from ergodax.persist.draws import name_of
 from ergodax.persist.fingerprint import digests
 
@@ -102,7 +102,7 @@ class Executor:
 
     def trace(self, key: PRNGKeyArray, positions: PyTree) -> None:
         """Trace the program of `start` and all that a step is, and compile nothing."""
-        start.lower(self.mesh, *self._begun(key, positions, None))
+        lowered(start, self.mesh, *self._begun(key, positions, None))
 
     def _begun(self, key: PRNGKeyArray, positions: PyTree, states: PyTree) -> tuple:
         """Kernel, key, positions and states where they belong; None for positions or for states."""

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from ergodax import tree
 from ergodax.data.arrays import num_rows, sum_in_chunks, summed
 from ergodax.data.source import Source
+from ergodax.graph import lowered
 from ergodax.recipe.operators import Dense
 from ergodax.target.posterior import Posterior
 
@@ -113,7 +114,7 @@ def expand(
 
 def lowered_expansion(posterior: Posterior, centre: PyTree, chunk: int, order: int) -> Any:
     """The program of `expand` for data in memory, to be compiled."""
-    return _terms.lower(posterior, centre, posterior.data, chunk, order, None)
+    return lowered(_terms, posterior, centre, posterior.data, chunk, order, None)
 
 
 def whole_hessian(posterior: Posterior, position: PyTree) -> Float[np.ndarray, "d d"]:

@@ -17,6 +17,7 @@ from ergodax.driver.compile import compiled_at
 from ergodax.gradient import ControlVariate, FullGradient, KnownCovariance, Minibatch
 from ergodax.gradient.covariance import SUMS, centred
 from ergodax.gradient.expansion import Expansion, remainders
+from ergodax.graph import lowered
 from ergodax.recipe.operators import Dense, Diagonal
 from ergodax.target.posterior import Posterior
 from ergodax.tune.curvature import LARGEST_DENSE
@@ -151,7 +152,7 @@ def _covariances(
 
 def lowered_covariances(posterior: Posterior, rows: PyTree, points: Float[Array, "n d"]) -> Any:
     """The program that `choose_estimator` runs with these arguments, to be compiled."""
-    return _measured.lower(posterior, _few(rows, points.shape[1]), points)
+    return lowered(_measured, posterior, _few(rows, points.shape[1]), points)
 
 
 def _few(rows: PyTree, d: int) -> PyTree:

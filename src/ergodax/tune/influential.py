@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ergodax.data.arrays import take_at_once
 from ergodax.exact.condensed import remainders_of_rows
+from ergodax.graph import lowered
 from ergodax.target.posterior import Posterior
 from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import DecisionLog
@@ -97,11 +98,11 @@ def squares_of_remainders(
     Returns:
         The mean of r_i^2 of each row; None where there is no time, or some are not finite.
     """
-    *what, few, order = _looked_at(posterior, coordinates, points)
+    inner, centre, few, order = _looked_at(posterior, coordinates, points)
     gradient = seconds_of_gradient(posterior, coordinates.centre, 1)
     if deadline is not None and PASS * len(few) * gradient > OF_TIME * deadline.left():
         return None
-    squares = _mean_squares(remainders_of_rows(*what, few, order), order)
+    squares = _mean_squares(remainders_of_rows(inner, centre, few, order), order)
     return squares if np.isfinite(squares).all() else None
 
 
@@ -109,7 +110,7 @@ def lowered_remainders(
     posterior: Posterior, coordinates: Coordinates, points: Float[np.ndarray, "points d"]
 ) -> Any:
     """The program of `squares_of_remainders`, to be compiled."""
-    return remainders_of_rows.lower(*_looked_at(posterior, coordinates, points))
+    return lowered(remainders_of_rows, *_looked_at(posterior, coordinates, points))
 
 
 def _looked_at(

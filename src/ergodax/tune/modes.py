@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
+from ergodax.graph import lowered
 from ergodax.target.base import AbstractTarget
 from ergodax.target.mode import potential_and_gradient
 from ergodax.target.posterior import Posterior
@@ -110,7 +111,7 @@ def scouting(
     if isinstance(target, Posterior):
         target = OnRows(target, some_rows(target, key_rows, ROWS))
     frozen = tree.freeze(init, "init")
-    potential_and_gradient.lower(target, frozen)
+    lowered(potential_and_gradient, target, frozen)
     return lambda: _scout(target, frozen, key_starts, deadline or Deadline.never())
 
 
