@@ -17,7 +17,7 @@ from ergodax.persist import checkpoint, fingerprint
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.decisions import DecisionLog, Tuned
 from ergodax.tune.kept import FILE, Kept, Places
-from ergodax.tune.nuts import Nuts
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.whitening import Coordinates, LowRank, in_coordinates
 
 inference: Any = importlib.import_module("ergodax.tune.infer")

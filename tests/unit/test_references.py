@@ -8,7 +8,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.tune.decisions import Tuned
-from ergodax.tune.nuts import Nuts
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.whitening import Coordinates
 from tests.conformance.positions import minibatch
 from tests.conformance.registry import KERNELS

@@ -67,7 +67,7 @@ def test_what_is_compiled_before_a_pilot_is_what_runs():
 
     def ahead():
         programs.look(posterior, white)
-        programs.wait_for_looks()
+        programs.wait()
 
     def measured():
         squares_of_remainders(posterior, white, points)
@@ -92,7 +92,7 @@ def test_what_fails_ahead_is_not_raised_there():
     white = Coordinates(jnp.zeros(2), jnp.eye(2))
     programs.guess(broken, jnp.zeros(2), jax.random.key(0))
     programs.look(broken, white)
-    programs.wait_for_looks()
+    programs.wait()
     with pytest.raises(ArithmeticError, match="of the model"):
         squares_of_remainders(broken, white, np.zeros((POINTS, 2)))
 

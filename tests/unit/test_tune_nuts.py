@@ -10,8 +10,6 @@ from ergodax.tune import Coordinates
 from ergodax.tune.budget import Deadline
 from ergodax.tune.nuts import (
     FEWEST_DOUBLINGS,
-    MOST_DOUBLINGS,
-    Nuts,
     Warm,
     _Chains,
     _inside,
@@ -19,6 +17,7 @@ from ergodax.tune.nuts import (
     tune_nuts,
     warm_up,
 )
+from ergodax.tune.nuts_kernel import MOST_DOUBLINGS, Nuts
 
 KEY = jax.random.key(5)
 GAUSSIAN = ex.Target(lambda x: 0.5 * jnp.sum(x**2))

@@ -12,7 +12,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.decisions import LARGEST_R_HAT, DecisionLog, Tuned, differ, error_table
 from ergodax.tune.doubts import narrowness
 from ergodax.tune.kept import Kept
-from ergodax.tune.nuts import Nuts
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.tails import endless_tail
 from ergodax.tune.whitening import Coordinates

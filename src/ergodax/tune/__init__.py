@@ -10,7 +10,8 @@ from ergodax.tune.decisions import DecisionLog, Inference, Tuned, error_table
 from ergodax.tune.doubts import whole_temperature
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.infer import infer
-from ergodax.tune.nuts import Nuts, warm_up
+from ergodax.tune.nuts import warm_up
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.pilot import tune
 from ergodax.tune.step_size import StepSearch, find_step, first_step
 from ergodax.tune.surrogate import tune_surrogate

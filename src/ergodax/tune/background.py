@@ -233,7 +233,7 @@ class Programs:
     def __init__(self, num_chains: int) -> None:
         self.num_chains = num_chains
         self.begun: dict[tuple[Any, ...], Future[BiasReport]] = {}
-        self.looks: list[Future[None]] = []
+        self.looks: list[Future[Any]] = []
 
     def guess(self, posterior: Posterior, init: PyTree, key: PRNGKeyArray) -> None:
         """Begin with the plan that much data about one mode leads to, before any measurement."""
@@ -274,8 +274,8 @@ class Programs:
             self.looks = [in_background(program.compile) for program in lowered]
         self.looks.append(in_background(importlib.import_module, "pandas"))  # for its table
 
-    def wait_for_looks(self) -> None:
-        """Until these programs are there."""
+    def wait(self) -> None:
+        """Until the programs of `look` are there."""
         wait(self.looks)  # where one failed, what needs it will fail again
 
     def wait_for_pilot(self, plan: Plan) -> None:

@@ -37,7 +37,8 @@ from ergodax.tune.grouped import infer_groups
 from ergodax.tune.host import fold_in, split_key
 from ergodax.tune.kept import Kept
 from ergodax.tune.modes import Descents, all_modes, other_modes, scout, scout_low_places, scouting
-from ergodax.tune.nuts import ACCEPTANCE, CAREFUL, WHOLE, Nuts, tune_nuts, warm_up_seconds
+from ergodax.tune.nuts import WHOLE, Ahead, compiling_nuts, tune_nuts, warm_up_seconds
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.pilot import tune
 from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.rounds import APART, sample_rounds
@@ -275,6 +276,7 @@ class _Inferring:
         self.target, self.init, self.settings, self.careful = target, init, settings, careful
         self.log, self.deadline = DecisionLog(), settings.deadline
         self.far: FarMass | None = None  # of a single mode
+        self.ahead: Ahead | None = None  # where there is no other engine
         for decision in settings.decided:
             self.log.decide(*decision)
         keys = split_key(key, 6)
@@ -288,13 +290,15 @@ class _Inferring:
     def begin(self) -> None:
         """Look where the posterior is, and compile meanwhile what will mostly be needed."""
         self.programs = Programs(self.settings.num_chains)
-        if self.posterior is not None:
+        if self.posterior is None:
+            options = self.key_nuts, self.settings.num_chains, TUNING * self.deadline.left()
+            self.ahead = compiling_nuts(self.target, self.init, *options)
+        else:
             self.programs.guess(self.posterior, self.init, self.key_tune)
         until = self.deadline.share(MODE)
         with small_algebra():
-            scouts = in_background(
-                scouting(self.target, self.init, key=self.key_modes, deadline=until)
-            )
+            search = scouting(self.target, self.init, key=self.key_modes, deadline=until)
+            scouts = in_background(search)
             start = find_start(self.target, self.init, self.log, self.key_start, until)
             if self.posterior is not None and start.typical:
                 self.programs.look(self.posterior, start.coordinates)
@@ -381,7 +385,7 @@ class _Inferring:
     def _batches(self, alternative: float) -> Tuned | None:
         """NOGIN; with an alternative of so many seconds it must not be in doubt."""
         assert self.posterior is not None
-        self.programs.wait_for_looks()
+        self.programs.wait()
         return tune(
             self.posterior,
             self.start.coordinates,
@@ -421,7 +425,8 @@ class _Inferring:
             self.settings.num_chains,
             self.modes,
             self.deadline.share(TUNING),
-            CAREFUL if self.careful else ACCEPTANCE,
+            careful=self.careful,
+            ahead=self.ahead,
         )
         if isinstance(tuned.target, ReparametrisedTarget):
             changed, drivers = tuned.target.constrain.scales.told(names_of(self.init))

@@ -1,8 +1,10 @@
-"""The no-U-turn sampler of BlackJAX as a kernel, and its warm-up by all chains together."""
+"""The warm-up of the no-U-turn sampler, by all chains together."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,18 +15,19 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
 from ergodax.driver.compile import compiled_at
-from ergodax.driver.sample import sample
+from ergodax.driver.sample import sample, trace
 from ergodax.driver.samples import Samples
-from ergodax.kernel import Info, Kernel
 from ergodax.target.base import AbstractTarget
+from ergodax.tune.background import in_background
 from ergodax.tune.budget import Deadline
-from ergodax.tune.curvature import draws_coordinates
+from ergodax.tune.curvature import LARGEST_DENSE, draws_coordinates
 from ergodax.tune.decisions import Tuned
 from ergodax.tune.dependence import conditional_scales, num_gradients
 from ergodax.tune.descent import seconds_of_gradient
 from ergodax.tune.host import fold_in, generator, on_device, split_key
-from ergodax.tune.jumps import Jumps, jumps_between
+from ergodax.tune.jumps import jumps_between
 from ergodax.tune.modes import at_modes
+from ergodax.tune.nuts_kernel import MOST_DOUBLINGS, Nuts
 from ergodax.tune.reparametrisation import ReparametrisedTarget, reparametrised
 from ergodax.tune.whitening import Coordinates, in_coordinates, unflattened
 
@@ -48,7 +51,6 @@ SHORTER = 0.25  # of a first step that is hardly ever accepted
 HARDLY = 0.2
 SHORTEST = 1e-6
 
-MOST_DOUBLINGS = 10  # of a trajectory
 FEWEST_DOUBLINGS = 5
 SHARE = 0.01  # of the time left, which a trajectory of all chains may take
 SHARE_OF_WARM_UP = 0.3  # of all the time, as it mostly is
@@ -59,68 +61,11 @@ HALVINGS = 10  # of a start that lies where the density is not finite
 FEW = 30  # dimensions, beyond which such a step is accepted too rarely
 
 
-class NutsState(eqx.Module):
-    """BlackJAX's state as a state of ours."""
+class Ahead(NamedTuple):
+    """What was begun before the coordinates were known."""
 
-    inner: Any
-
-    @property
-    def position(self) -> PyTree:
-        """Where the chain stands."""
-        return self.inner.position
-
-
-class Nuts(Kernel):
-    """NUTS with unit mass, for coordinates whose scale is 1; up to 2^max_doublings leapfrogs.
-
-    Where several modes are known, a step is a trajectory and a jump.
-
-    Reference:
-        Hoffman and Gelman, The No-U-Turn sampler, 2014; Cabezas et al., BlackJAX: composable
-        Bayesian inference in JAX, 2024.
-    """
-
-    target: AbstractTarget
-    step_size: Float[Array, ""]
-    max_doublings: int = eqx.field(static=True, default=MOST_DOUBLINGS)
-    jumps: Jumps | None = None
-
-    def _algorithm(self, position: PyTree) -> Any:
-        import blackjax
-
-        unit = jnp.ones(tree.size(position), self.step_size.dtype)
-        return blackjax.nuts(
-            _log_density(self.target), self.step_size, unit, max_num_doublings=self.max_doublings
-        )
-
-    def init(self, key: PRNGKeyArray, position: PyTree) -> NutsState:
-        """BlackJAX's state at the position, in JAX's default precision, which BlackJAX wants."""
-        with jax.numpy_dtype_promotion("standard"):
-            default = jax.tree.map(lambda x: x.astype(float), tree.freeze(position))
-            return NutsState(self._algorithm(default).init(default))
-
-    def step(self, key: PRNGKeyArray, state: NutsState) -> tuple[NutsState, Info]:
-        """One trajectory, and a jump where there are several modes."""
-        key, key_jump = (key, key) if self.jumps is None else jax.random.split(key)
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            algorithm = self._algorithm(state.position)
-            inner, told = algorithm.step(key, state.inner)
-            if self.jumps is not None:
-                inner, _ = self.jumps.step(key_jump, inner, algorithm.init)
-        info = Info(
-            step_size=self.step_size,
-            potential=-inner.logdensity,
-            gradient_norm=tree.norm(inner.logdensity_grad),
-            finite=tree.all_finite(inner.position),
-            evaluations=jnp.asarray(told.num_integration_steps, jnp.int32),
-            acceptance=told.acceptance_rate,
-            accepted=~told.is_divergent,
-        )
-        return NutsState(inner), info
-
-
-def _log_density(target: AbstractTarget) -> Any:
-    return lambda x: -target.potential(x).astype(float)
+    doublings: int  # of a trajectory, at most
+    compiling: Future[Samples] | None = None
 
 
 def tune_nuts(
@@ -130,7 +75,9 @@ def tune_nuts(
     num_chains: int,
     modes: Sequence[PyTree] = (),
     deadline: Deadline | None = None,
-    acceptance: float = ACCEPTANCE,
+    *,
+    careful: bool = False,
+    ahead: Ahead | None = None,
 ) -> Tuned:
     """Warm NUTS up from dispersed starts at each of several modes.
 
@@ -146,7 +93,8 @@ def tune_nuts(
         num_chains: chains.
         modes: positions of all of them where there are several.
         deadline: at which it ends, whatever the kernel is then; by default none.
-        acceptance: that the step is adapted to.
+        careful: whether the step is adapted to an acceptance of 0.95, and not of 0.8.
+        ahead: of `compiling_nuts`, if it was called.
     """
     deadline = deadline or Deadline.never()
     key_start, key_run = split_key(key, 2)
@@ -156,15 +104,19 @@ def tune_nuts(
     offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
     inner = in_coordinates(target, coordinates)
     starts = _inside(inner, at_modes(centres, coordinates, modes), offsets)
-    doublings = doublings_within(deadline.left(), target, coordinates.centre, num_chains)
+    if ahead is None:
+        seconds = deadline.left()
+        ahead = Ahead(doublings_within(seconds, target, coordinates.centre, num_chains))
+    elif ahead.compiling is not None:
+        ahead.compiling.exception()  # until it is done
     warm = warm_up(
         target,
         coordinates,
         starts,
         key=key_run,
         deadline=deadline,
-        doublings=doublings,
-        acceptance=acceptance,
+        doublings=ahead.doublings,
+        acceptance=CAREFUL if careful else ACCEPTANCE,
         reparametrise=not modes,
     )
     tuned = Tuned(warm.kernel, warm.coordinates, warm.ends, None, 1, 0, target=warm.target)
@@ -176,6 +128,35 @@ def tune_nuts(
         kernel = dataclasses.replace(warm.kernel, jumps=jumps)
         tuned = dataclasses.replace(tuned, kernel=kernel, starts=places, burn_in=SETTLE)
     return tuned
+
+
+def compiling_nuts(
+    target: AbstractTarget, init: PyTree, key: PRNGKeyArray, num_chains: int, seconds: float
+) -> Ahead:
+    """Compile in another thread what `tune_nuts` will run, unless in many dimensions.
+
+    The step is NaN, at which every trajectory ends at once.
+
+    Args:
+        target: of the position.
+        init: any position.
+        key: a key of `jax.random.key`.
+        num_chains: chains.
+        seconds: there are for the warm-up.
+    """
+    frozen, ahead = tree.freeze(init), Ahead(doublings_within(seconds, target, init, num_chains))
+    d, dtype = tree.size(frozen), tree.result_dtype(frozen)
+    if d > LARGEST_DENSE:
+        return ahead  # coordinates may be of another kind
+    coordinates = Coordinates(tree.thaw(frozen), on_device(np.zeros((d, d)), dtype))
+    ends = on_device(np.zeros((num_chains, d)), jnp.result_type(float))
+    never = Deadline.never()
+    chains = _Chains(target, coordinates, ends, ahead.doublings, never, ACCEPTANCE)
+    chains.step = np.nan
+    with contextlib.suppress(Exception):  # of the model, which will be told where it is needed
+        trace(chains.kernel(chains.step), ends, key)
+        return Ahead(ahead.doublings, in_background(chains.steps, 1, key))
+    return ahead
 
 
 def doublings_within(
@@ -358,21 +339,25 @@ class _Chains:
     def _block(self, key: PRNGKeyArray) -> Samples:
         """Steps of one size; where hardly any is accepted, of shorter ones."""
         while True:
-            samples = sample(
-                self.kernel(self.step),
-                positions=self.ends,
-                num_steps=BLOCK,
-                key=key,
-                num_chains=len(self.ends),
-                collect=self.coordinates.position,
-                progress=False,
-                max_seconds=self.deadline.left(),
-            )
+            samples = self.steps(BLOCK, key)
             tried = self.step < SHORTEST or self.deadline.over
             if self.found or tried or _acceptance(samples) > HARDLY:
                 self.found, self.ends = True, samples.final_state.position
                 return samples
             self.step *= SHORTER
+
+    def steps(self, count: int, key: PRNGKeyArray) -> Samples:
+        """So many of one size, if there is time."""
+        return sample(
+            self.kernel(self.step),
+            positions=self.ends,
+            num_steps=count,
+            key=key,
+            num_chains=len(self.ends),
+            collect=self.coordinates.position,
+            progress=False,
+            max_seconds=self.deadline.left(),
+        )
 
     def whiten(self, draws: Float[np.ndarray, "chains draws d"]) -> None:
         """Let the draws have scale 1, about the mean of each chain."""

@@ -41,7 +41,8 @@ from ergodax.tune.jumps import jumps_of_chains
 from ergodax.tune.kept import MORE, Kept
 from ergodax.tune.lengths import AT_LEAST, first_round, missing
 from ergodax.tune.modes import scout, scout_low_places, unvisited
-from ergodax.tune.nuts import SETTLE, Nuts
+from ergodax.tune.nuts import SETTLE
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.reparametrisation import ReparametrisedTarget
 from ergodax.tune.whitening import as_given, as_sampled
 

@@ -16,7 +16,7 @@ import scipy.special
 import ergodax as ex
 from ergodax.tune.decisions import LARGEST_R_HAT, error_table, is_accurate
 from ergodax.tune.infer import infer
-from ergodax.tune.nuts import Nuts
+from ergodax.tune.nuts_kernel import Nuts
 
 KEY = jax.random.key(20261121)
 ERRORS = 5.0
