@@ -71,7 +71,8 @@ def test_other_data_of_the_same_shape_need_no_program_for_the_starts():
     for seed in (1, 2):
         rows = np.random.default_rng(seed).normal(size=(5,)).astype("f4")
         posterior = ex.Posterior(log_prior, log_likelihood, rows)
-        _inside(posterior, jnp.zeros((2, 1)), jnp.ones((2, 1)))
+        plain = Coordinates(jnp.zeros(1), jnp.eye(1))
+        _inside(posterior, plain, jnp.zeros((2, 1)), np.ones((2, 1)))
         counts.append(len(traced))
     assert counts[1] == counts[0] > 0
 

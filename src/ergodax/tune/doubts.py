@@ -181,7 +181,8 @@ def narrowness(
     steepest = np.argsort(-norms)[:PLACES]
     usual = generator(key).choice(norms.size, min(PLACES, norms.size), replace=False)
     which = np.concatenate([steepest, usual])
-    rows = jax.tree.map(lambda x: np.reshape(x, (-1, *np.shape(x)[2:]))[which], tree.freeze(draws))
+    flat = lambda x: np.asarray(x).reshape(-1, *np.shape(x)[2:])  # noqa: E731
+    rows = jax.tree.map(lambda x: flat(x)[which], tree.freeze(draws))
     centre = tree.freeze(coordinates.centre)
 
     def gradient(u: np.ndarray) -> np.ndarray:

@@ -2,19 +2,17 @@
 
 import contextlib
 import dataclasses
+import importlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.compile import compiled_at
 from ergodax.driver.sample import sample, trace
 from ergodax.driver.samples import Samples
 from ergodax.target.base import AbstractTarget
@@ -23,7 +21,7 @@ from ergodax.tune.budget import Deadline
 from ergodax.tune.curvature import LARGEST_DENSE, draws_coordinates
 from ergodax.tune.decisions import Tuned
 from ergodax.tune.dependence import conditional_scales, num_gradients
-from ergodax.tune.descent import seconds_of_gradient
+from ergodax.tune.descent import potential_at, seconds_of_gradient
 from ergodax.tune.host import fold_in, generator, on_device, split_key
 from ergodax.tune.jumps import jumps_between
 from ergodax.tune.modes import at_modes
@@ -65,7 +63,7 @@ class Ahead(NamedTuple):
     """What was begun before the coordinates were known."""
 
     doublings: int  # of a trajectory, at most
-    compiling: Future[Samples] | None = None
+    compiling: Future[None] | None = None
 
 
 def tune_nuts(
@@ -101,9 +99,8 @@ def tune_nuts(
     key_jumps = fold_in(key_run, 0)
     offsets = generator(key_start).standard_normal((num_chains, coordinates.dimension))
     dtype = jnp.result_type(float)  # BlackJAX wants JAX's own precision
-    offsets, centres = on_device(offsets, dtype), on_device(np.zeros(offsets.shape), dtype)
-    inner = in_coordinates(target, coordinates)
-    starts = _inside(inner, at_modes(centres, coordinates, modes), offsets)
+    centres = on_device(np.zeros(offsets.shape), dtype)
+    starts = _inside(target, coordinates, at_modes(centres, coordinates, modes), offsets)
     if ahead is None:
         seconds = deadline.left()
         ahead = Ahead(doublings_within(seconds, target, coordinates.centre, num_chains))
@@ -153,9 +150,14 @@ def compiling_nuts(
     never = Deadline.never()
     chains = _Chains(target, coordinates, ends, ahead.doublings, never, ACCEPTANCE)
     chains.step = np.nan
+
+    def compiled() -> None:
+        chains.steps(1, key)
+        importlib.import_module("pandas")  # for the table of the draws
+
     with contextlib.suppress(Exception):  # of the model, which will be told where it is needed
         trace(chains.kernel(chains.step), ends, key)
-        return Ahead(ahead.doublings, in_background(chains.steps, 1, key))
+        return Ahead(ahead.doublings, in_background(compiled))
     return ahead
 
 
@@ -176,23 +178,21 @@ def _unfinished(warm: "Warm") -> str:
     return f"{doubt}; at its pace so far it takes some {wanted}: try a larger max_seconds"
 
 
-@compiled_at
-def _are_finite(target: AbstractTarget, points: Float[Array, "n d"]) -> Bool[Array, " n"]:
-    """Where potential and gradient are finite; data are arguments, so others need no program."""
-    return jax.vmap(lambda u: tree.all_finite(target.value_and_gradient(u)))(points)
-
-
 def _inside(
-    target: AbstractTarget, centres: Float[Array, "chains d"], offsets: Float[Array, "chains d"]
+    target: AbstractTarget,
+    coordinates: Coordinates,
+    centres: Float[Array, "chains d"],
+    offsets: Float[np.ndarray, "chains d"],
 ) -> Float[Array, "chains d"]:
     """Centres + offsets, each offset halved until the potential and its gradient are finite."""
-    middle, steps = np.asarray(centres), np.asarray(offsets)
+    middle, steps, like = np.asarray(centres), offsets, tree.freeze(coordinates.centre)
     for _ in range(HALVINGS):
-        finite = np.asarray(_are_finite(target, jax.device_put(middle + steps)))
+        found = [potential_at(target, like, x) for x in coordinates.flats_at(middle + steps)]
+        finite = np.array([np.isfinite(value) and np.isfinite(x).all() for value, x in found])
         if finite.all():
             break
         steps = np.where(finite[:, None], steps, 0.5 * steps)
-    return jax.device_put(middle + steps)
+    return on_device(middle + steps, centres.dtype)
 
 
 def warm_up_seconds(target: AbstractTarget, coordinates: Coordinates, num_chains: int) -> float:
@@ -364,8 +364,8 @@ class _Chains:
         means = draws.mean(axis=1, keepdims=True)
         within = (draws - means + means.mean(axis=0)).reshape(-1, draws.shape[-1])
         moved = draws_coordinates(self.coordinates, within)
-        positions = eqx.filter_vmap(self.coordinates.position)(self.ends)
-        self.ends = on_device(moved.of_rows(positions), self.ends.dtype)
+        ends = self.coordinates.flats_at(np.asarray(self.ends))
+        self.ends = on_device(moved.of_flats(ends), self.ends.dtype)
         self.coordinates, self.step = moved, min(1.0, self.step)
 
     def reparametrise(self, draws: Float[np.ndarray, "chains draws d"], rng: Any) -> bool:
