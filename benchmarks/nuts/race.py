@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 
@@ -18,7 +19,7 @@ QUICK_SIZES = (500, 5_000, 50_000)
 PATIENCE = 4.0  # as much time, where the table is large and the posterior had to be sampled
 QUICK = Limits(goal=2_000.0, least=0.2, most=10.0)
 SAMPLING_GOALS = {500: 0.8, 50_000: 50.0, 500_000: 400.0}
-END_TO_END_GOALS = {50_000: 5.0, 500_000: 30.0}
+END_TO_END_GOALS = {500: 1.0, 50_000: 8.0, 500_000: 50.0}
 MEAN_GOAL, SD_GOAL = 0.1, 0.1
 GROWTH_GOAL = 1.5  # a step at the largest N against the smallest that takes batches
 Say = Callable[[str], None]
@@ -146,8 +147,9 @@ def race(
         if problems.is_large(problem) and known.draws is not None:
             limits = dataclasses.replace(limits, most=PATIENCE * limits.most)
         for measure in contestants.values():
-            jax.clear_caches()  # everybody compiles for himself
-            row = measure(problem, options.seed, limits)
+            jax.clear_caches()  # everybody compiles for himself, and reads no earlier programs
+            with mock.patch.dict(os.environ, ERGODAX_PROGRAMS="0"):
+                row = measure(problem, options.seed, limits)
             rows.append(row)
             say(
                 f"  {row.sampler}: ESS per second {row.rate:,.3g} while sampling, "
