@@ -10,6 +10,7 @@ import pytest
 
 import ergodax as ex
 from ergodax.driver import Samples
+from ergodax.driver.sample import compile_draws
 from ergodax.tune.background import (
     POINTS,
     QUICK_DRAWS,
@@ -21,21 +22,23 @@ from ergodax.tune.decisions import DecisionLog, is_accurate
 from ergodax.tune.estimator import Plan, choose_estimator
 from ergodax.tune.host import on_device, some_rows
 from ergodax.tune.influential import squares_of_remainders
+from ergodax.tune.nuts_kernel import Nuts
 from ergodax.tune.pilot import tune
 from ergodax.tune.whitening import Coordinates, posterior_in
 
-COMPILED: list[str] = []
-TRACED: list[tuple[str, bool]] = []  # and whether by another thread than the first
+COMPILED: list[tuple[str, bool]] = []  # and whether by another thread than the first
+TRACED: list[tuple[str, bool]] = []
 AHEAD = {"jit(remainders_of_rows)", "jit(_measured)", "jit(_terms)"}
 SIZE = 5_000
 
 
 def note(event, duration_secs, **kwargs):
+    function = str(kwargs.get("fun_name"))
+    other = threading.current_thread() is not threading.main_thread()
     if "backend_compile" in event:
-        COMPILED.append(str(kwargs.get("fun_name")))
+        COMPILED.append((function, other))
     if "jaxpr_trace" in event:
-        other = threading.current_thread() is not threading.main_thread()
-        TRACED.append((str(kwargs.get("fun_name")), other))
+        TRACED.append((function, other))
 
 
 jax.monitoring.register_event_duration_secs_listener(note)
@@ -56,7 +59,7 @@ def regression(size=SIZE):
 def compiled_by(call):
     before = len(COMPILED)
     call()
-    return AHEAD & set(COMPILED[before:])
+    return AHEAD & {function for function, _ in COMPILED[before:]}
 
 
 def test_what_is_compiled_before_a_pilot_is_what_runs():
@@ -106,6 +109,31 @@ def test_no_function_of_the_model_is_traced_by_another_thread():
     model = {"start", "potential_and_gradient", "_derivatives", "_potentials", "_measured"}
     assert model <= mine and not model & others
     assert "_draw" in others, "other threads are seen"
+
+
+def test_nuts_is_compiled_once_and_by_another_thread():
+    before = len(COMPILED)
+    result = ex.infer(regression(500), jnp.zeros(2), key=jax.random.key(2), progress=False)
+    assert isinstance(result.tuned.kernel, Nuts)
+    assert [other for function, other in COMPILED[before:] if function == "jit(_draw)"] == [True]
+
+
+def test_draws_are_compiled_without_a_step():
+    steps = []
+
+    def potential(x):
+        jax.debug.callback(lambda: steps.append(1))
+        return 0.5 * jnp.sum(x**2)
+
+    kernel = ex.sgld(ex.FullGradient(ex.Target(potential)), 0.1)
+    arguments = {"positions": jnp.ones((2, 3)), "key": jax.random.key(0)}
+    compile_draws(kernel, **arguments, collect=None)
+    jax.effects_barrier()
+    assert not steps
+    before = len(COMPILED)
+    ex.sample(kernel, num_steps=2, progress=False, **arguments)
+    jax.effects_barrier()
+    assert steps and "jit(_draw)" not in {function for function, _ in COMPILED[before:]}
 
 
 def plan(batch_size, d=10):

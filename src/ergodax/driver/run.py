@@ -178,6 +178,12 @@ class Run:
         left = self.plan.num_draws - self.draws.made
         self._draw(min(left, self.draws.room, max(1, (steps + taken) // thin)), taken)
 
+    def compile(self) -> None:
+        """Compile the program of draws that are a step each, by making none of them."""
+        zero = jnp.int32(0)
+        stretch = Stretch(self._number(), count=zero, thin=None, taken=zero, offset=zero)
+        self.where.draw(self._chains(), stretch, self.draws.buffer)
+
     def _advance(self, count: int) -> None:
         """Take `count` steps and keep nothing."""
         chains = self._chains()

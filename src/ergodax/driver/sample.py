@@ -154,6 +154,15 @@ def trace(kernel: Any, positions: PyTree, key: Any) -> None:
     Executor(kernel, None, None, begin.num_chains).trace(key, begin.positions)
 
 
+def compile_draws(kernel: Any, positions: PyTree, key: Any, collect: Any) -> None:
+    """Compile what `sample` runs with these arguments where every step is a draw; take none."""
+    kernel, key = check_kernel(kernel), check_key(key)
+    begin = _start_of_chains(kernel, key, None, positions, None, None, None)
+    where = Executor(kernel, collect, None, begin.num_chains)
+    started = where.start(key, begin.positions, None)
+    Run(where, started, Plan(0, 1, 1), Checkpointer(None, where.part)).compile()
+
+
 class Start(NamedTuple):
     """Where all chains begin."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ergodax import tree
-from ergodax.driver.sample import sample, trace
+from ergodax.driver.sample import compile_draws, sample, trace
 from ergodax.driver.samples import Samples
 from ergodax.target.base import AbstractTarget
 from ergodax.tune.background import in_background
@@ -132,8 +132,6 @@ def compiling_nuts(
 ) -> Ahead:
     """Compile in another thread what `tune_nuts` will run, unless in many dimensions.
 
-    The step is NaN, at which every trajectory ends at once.
-
     Args:
         target: of the position.
         init: any position.
@@ -147,16 +145,15 @@ def compiling_nuts(
         return ahead  # coordinates may be of another kind
     coordinates = Coordinates(tree.thaw(frozen), on_device(np.zeros((d, d)), dtype))
     ends = on_device(np.zeros((num_chains, d)), jnp.result_type(float))
-    never = Deadline.never()
-    chains = _Chains(target, coordinates, ends, ahead.doublings, never, ACCEPTANCE)
-    chains.step = np.nan
+    unit = on_device(1.0, ends.dtype)
+    kernel = Nuts(in_coordinates(target, coordinates), unit, ahead.doublings)
 
     def compiled() -> None:
-        chains.steps(1, key)
+        compile_draws(kernel, ends, key, coordinates.position)
         importlib.import_module("pandas")  # for the table of the draws
 
     with contextlib.suppress(Exception):  # of the model, which will be told where it is needed
-        trace(chains.kernel(chains.step), ends, key)
+        trace(kernel, ends, key)
         return Ahead(ahead.doublings, in_background(compiled))
     return ahead
 
@@ -339,25 +336,21 @@ class _Chains:
     def _block(self, key: PRNGKeyArray) -> Samples:
         """Steps of one size; where hardly any is accepted, of shorter ones."""
         while True:
-            samples = self.steps(BLOCK, key)
+            samples = sample(
+                self.kernel(self.step),
+                positions=self.ends,
+                num_steps=BLOCK,
+                key=key,
+                num_chains=len(self.ends),
+                collect=self.coordinates.position,
+                progress=False,
+                max_seconds=self.deadline.left(),
+            )
             tried = self.step < SHORTEST or self.deadline.over
             if self.found or tried or _acceptance(samples) > HARDLY:
                 self.found, self.ends = True, samples.final_state.position
                 return samples
             self.step *= SHORTER
-
-    def steps(self, count: int, key: PRNGKeyArray) -> Samples:
-        """So many of one size, if there is time."""
-        return sample(
-            self.kernel(self.step),
-            positions=self.ends,
-            num_steps=count,
-            key=key,
-            num_chains=len(self.ends),
-            collect=self.coordinates.position,
-            progress=False,
-            max_seconds=self.deadline.left(),
-        )
 
     def whiten(self, draws: Float[np.ndarray, "chains draws d"]) -> None:
         """Let the draws have scale 1, about the mean of each chain."""
