@@ -126,12 +126,12 @@ def test_draws_are_compiled_without_a_step():
         return 0.5 * jnp.sum(x**2)
 
     kernel = ex.sgld(ex.FullGradient(ex.Target(potential)), 0.1)
-    arguments = {"positions": jnp.ones((2, 3)), "key": jax.random.key(0)}
-    compile_draws(kernel, **arguments, collect=None)
+    positions, key = jnp.ones((2, 3)), jax.random.key(0)
+    compile_draws(kernel, positions, key, None)
     jax.effects_barrier()
     assert not steps
     before = len(COMPILED)
-    ex.sample(kernel, num_steps=2, progress=False, **arguments)
+    ex.sample(kernel, positions=positions, num_steps=2, key=key, progress=False)
     jax.effects_barrier()
     assert steps and "jit(_draw)" not in {function for function, _ in COMPILED[before:]}
 
