@@ -12,8 +12,8 @@ import ergodax as ex
 from ergodax.driver import Samples
 from ergodax.driver.sample import compile_draws
 from ergodax.tune.background import (
+    PILOT_DRAWS,
     POINTS,
-    QUICK_DRAWS,
     SCORES,
     Programs,
     is_short,
@@ -140,7 +140,7 @@ def plan(batch_size, d=10):
     return Plan("ControlVariate, order 2", batch_size, 1.0, np.zeros(d), 0.0, {})
 
 
-def test_quick_pilots_have_more_draws():
+def test_quick_pilots_are_not_optimised():
     assert is_short(plan(8), 4, 10)
     assert not is_short(plan(512), 4, 10) and not is_short(plan(8), 4, 200)
 
@@ -155,6 +155,6 @@ def test_the_pilot_makes_the_draws_that_a_smaller_error_needs():
     tuned = tune(posterior, white, log, key=jax.random.key(2), accuracy=0.02, progress=False)
     assert tuned is not None and tuned.bias is not None
     samples = tuned.bias.samples
-    assert samples.num_draws > QUICK_DRAWS
+    assert samples.num_draws > PILOT_DRAWS
     draws = Samples(samples.position["coarse"], samples.info, samples.final_state.coarse)
     assert is_accurate(ex.tune.error_table(draws, tuned.bias), 0.02)

@@ -41,8 +41,7 @@ from ergodax.tune.whitening import Coordinates, posterior_in
 
 FRICTION = 1.0  # which makes the draws least correlated in whitened coordinates, whatever the step
 RELAXATIONS = 20  # burn-in, in units of the time 1 / h
-PILOT_DRAWS = 500  # of each chain, at least
-QUICK_DRAWS = 1_300  # where they take no time: the noise of a bias is half the usual accuracy then
+PILOT_DRAWS = 500  # of each chain
 POINTS, SCORES = 16, 2_000  # at which the noise is measured; rows whose scores stand for all
 # Evaluations times dimensions of a pilot's first draws, which it is not worth to optimise, and of
 # all of them, which take as long as another program takes to compile.

@@ -18,11 +18,9 @@ from ergodax.tune.background import (
     FRICTION,
     PILOT_DRAWS,
     POINTS,
-    QUICK_DRAWS,
     RELAXATIONS,
     SCORES,
     Programs,
-    is_short,
     pilot_run,
     relaxation,
     work,
@@ -149,8 +147,8 @@ class _Search:
     deadline: Deadline
     longest: float = LONGEST_STEP  # that may be tried
     near: float = 1.0  # how far from the centre the chains begin, in units of the starts
-    draws: int = 0  # of each chain; 0 before the first run
-    needed: float = 0.0  # draws that would bring the bound down if it is noise
+    draws: int = PILOT_DRAWS  # of each chain
+    needed: float = PILOT_DRAWS  # draws that would bring the bound down if it is noise
     pace: float = 0.0  # seconds a draw in the last run
     widest: float = 1.0  # sd of its draws
     bound: float = 0.0  # of its bias
@@ -168,8 +166,6 @@ class _Search:
         **settings: Any,
     ) -> BiasReport | None:
         """The report of a pilot; where it diverged none, and the next one is more careful."""
-        if not self.draws:
-            self.draws = QUICK_DRAWS if is_short(plan, *starts.shape) else PILOT_DRAWS
         began = time.perf_counter()
         try:
             report = pilot_run(
