@@ -29,7 +29,7 @@ LARGEST_LOW_RANK = 30_000  # beyond which nothing but a diagonal is
 LARGEST_AVERAGED = 512
 # Rows that stand for all: 10,000 where it is averaged, and at a point so many a dimension, between
 # that and 20,000. In few dimensions they are as many, and so one program serves both.
-SOME, OF_EACH, ROWS = 10_000, 400, 20_000
+SOME, OF_EACH, ROWS = 10_000, 800, 20_000
 PAIRS = 4  # of draws, in each round of that
 WIDEST = 1e8  # the largest unit of a coordinate, in the smallest one
 NUMBERS = 2**25  # rows times dimensions of a product with the Hessian
@@ -94,7 +94,7 @@ def curvature_coordinates(
         target: with data or without.
         centre: where, a mode at best.
         key: for the rows that stand for all the data.
-        max_rows: how many of them; by default 400 a dimension, between 10,000 and 20,000.
+        max_rows: how many of them; by default 800 a dimension, between 10,000 and 20,000.
 
     Example:
         >>> import ergodax as ex, jax, jax.numpy as jnp
