@@ -146,6 +146,18 @@ def test_quick_pilots_are_not_optimised():
 
 
 @pytest.mark.slow
+def test_no_draws_are_made_for_nothing_where_there_are_several_modes(monkeypatch):
+    """Those of a pilot do not count there."""
+    monkeypatch.setattr("ergodax.tune.pilot._Search.is_worth_more", lambda *_: pytest.fail("asked"))
+    posterior = regression(50_000)
+    mode = ex.find_mode(posterior, jnp.zeros(2)).position
+    white = ex.tune.curvature_coordinates(posterior, mode, key=jax.random.key(1))
+    options = {"key": jax.random.key(2), "accuracy": 0.02, "progress": False}
+    tuned = tune(posterior, white, DecisionLog(), modes=[mode, mode], **options)
+    assert tuned is not None and not tuned.piloted
+
+
+@pytest.mark.slow
 def test_the_pilot_makes_the_draws_that_a_smaller_error_needs():
     """At an accuracy of .02 the sampling's program was compiled too, and made no draw."""
     posterior = regression(50_000)

@@ -28,6 +28,15 @@ def test_the_share_that_is_cut_off_is_known_by_the_draws_before_it(b):
     assert share_beyond(x.ravel(), end) == pytest.approx(end.unit**b, rel=0.4)
 
 
+@pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-6, 1.0])
+def test_a_share_is_found_in_any_unit_without_a_warning(unit):
+    """Of a positive number in double precision the unit is so small that no float has the ratio."""
+    x = np.repeat([1.0, 10.0, 300.0, 1e9], [1, 30, 100, 869]) * unit
+    beyond = 30 / 1_000 * 30 / (100 - 30)  # m r / (1 - r)
+    assert share_beyond(x, End(0.0, unit)) == pytest.approx(beyond / (beyond + 0.999))
+    assert share_beyond(np.linspace(0.5, 9.0, 1_000), End(0.0, 5e-324)) == 0.0
+
+
 @pytest.mark.parametrize(("b", "told"), [(0.05, True), (0.1, True), (0.5, False), (2.0, False)])
 def test_mass_at_a_bound_is_told_where_it_is_not_negligible(b, told):
     target, _ = ex.target.unconstrained(INSIDE, jnp.float32(0.5))

@@ -60,8 +60,9 @@ def share_beyond(x: Float[np.ndarray, " draws"], end: End) -> float:
         >>> round(share_beyond(p, End(0.0, 1e-6)), 1), round(1e-6**0.1, 1)
         (0.3, 0.3)
     """
-    with np.errstate(over="ignore"):
-        distance = np.abs(x.astype(np.float64) - end.bound) / end.unit
+    # Cut off where no zone reaches: in units of 1e-323 a distance of one is no number.
+    most = 2.0 * AT_END * NEARER**2 * end.unit
+    distance = np.minimum(np.abs(x.astype(np.float64) - end.bound), most) / end.unit
     # Farther away than half of the draws there is no power law, which is that of a tail.
     nearer = min(NEARER, max(1.0, float(np.median(distance)) / AT_END) ** 0.5)
     edges = AT_END * nearer ** np.arange(3)

@@ -120,7 +120,8 @@ def tune(
         programs.wait_for_pilot(plan)
         report = search.run(plan, gradient, key_run, starts, progress=progress)
         if report is not None and (good := search.ends_with(gradient, plan, report, accuracy, log)):
-            if not search.is_worth_more(report, accuracy, work(plan, *starts.shape)):
+            each = work(plan, *starts.shape)
+            if modes or not search.is_worth_more(report, accuracy, each):  # they count about one
                 break
         if late := search.is_late(log):
             break
