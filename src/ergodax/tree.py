@@ -361,6 +361,33 @@ def given_normals(normals: list[PyTree]) -> Generator[None]:
         raise ValueError(f"fewer normal trees were asked for than the {len(normals)} given.")
 
 
+@contextlib.contextmanager
+def mixed_normals(key: PRNGKeyArray, weights: Float[Array, "2"]) -> Generator[None]:
+    """While active, `normal_like` returns a weighted sum of two normal trees, new at each call.
+
+    The two follow from `key` and from how often it was called: steps that are given one key here
+    and different weights have numbers whose covariance is the product of their weights.
+
+    Raises:
+        jax.errors.UnexpectedTracerError: it was called within a compiled loop or condition, where
+            each turn would have the same numbers.
+    """
+    drawn: list[PyTree] = []
+
+    def mix(_: PRNGKeyArray, tree: PyTree) -> PyTree:
+        keys = jax.random.split(jax.random.fold_in(key, len(drawn)))
+        pair = jax.vmap(lambda key: _random_like(normal, key, tree))(keys)
+        drawn.append(jax.tree.map(lambda x: jnp.tensordot(weights.astype(x.dtype), x, 1), pair))
+        return drawn[-1]
+
+    token = _source.set(mix)
+    try:
+        yield
+    finally:
+        _source.reset(token)
+    jax.tree.map(jnp.negative, drawn)  # JAX refuses to compute with what a loop has in itself
+
+
 def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
     """Independent signs, +1 or -1, in the shape of `tree`."""
     return _random_like(rademacher, key, tree)

@@ -1,12 +1,14 @@
 """Measured biases against exact ones; a wrong order and a wrong coupling are seen."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ergodax as ex
-from ergodax.diagnostics.bias import Coupled
+from ergodax.diagnostics.bias import Coupled, Halved, coupled
 
 FALSE_ALARM = 5.0  # standard errors: 6e-7 a comparison
 PRECISION = np.array([[2.0, 0.5], [0.5, 1.0]])
@@ -137,6 +139,84 @@ def test_each_coupled_chain_has_its_own_law(x64):
     error = np.abs(np.cov(noise.T) - np.eye(2))
     assert np.all(error < 6.0 * np.sqrt(2.0 / len(keys)))
     assert np.all(np.abs(noise.mean(0)) < 5.0 / np.sqrt(len(keys)))
+
+
+def _apart(kernel):
+    """How far coupled SGLD is from its exact law after one step, in standard errors."""
+    state = kernel.init(jax.random.key(0), jnp.zeros(2))
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    moved = jax.jit(jax.vmap(kernel.step, (0, None)))(keys, state)[0]
+    found = np.cov(np.hstack([moved.coarse.position, moved.fine.position]).T)
+    one, damped = np.eye(2), np.eye(2) - H / 2 * PRECISION  # of a fine step
+    between = H * (one + damped)
+    exact = np.block([[2 * H * one, between.T], [between, H * (one + damped @ damped)]])
+    scale = np.diag(exact)
+    error = np.sqrt((exact**2 + np.outer(scale, scale)) / len(keys))
+    return np.max(np.abs(found - exact) / error)
+
+
+def test_one_program_for_both_has_the_law_of_two(x64, monkeypatch):
+    gradient = ex.FullGradient(gaussian())
+    kernel = coupled(lambda h: ex.sgld(gradient, h), H)
+    assert isinstance(kernel, Halved) and isinstance(kernel.pair, Coupled)
+    assert _apart(kernel) < FALSE_ALARM and _apart(kernel.pair) < FALSE_ALARM
+    mixed = ex.tree.mixed_normals
+    monkeypatch.setattr(ex.tree, "mixed_normals", lambda key, weights: mixed(key, abs(weights)))
+    assert _apart(kernel) > 4 * FALSE_ALARM, "fine steps with the same noise"
+
+
+@pytest.mark.parametrize(("shared", "temperature"), [(True, 1e-30), (False, 1.0)])
+def test_one_program_has_the_batches_and_keys_of_two(x64, shared, temperature):
+    """Only the normal numbers that are shared are other ones: of no weight at no temperature."""
+    posterior = ex.Posterior(
+        lambda w: -(w**2) / 8.0, lambda w, x: -0.5 * (x - w) ** 2, np.arange(20.0)
+    )
+    gradient = ex.Minibatch(posterior, 2)
+    make = lambda h: ex.langevin(gradient, h, temperature=temperature)  # noqa: E731
+    one = coupled(make, 0.1, shared)
+    state = one.init(jax.random.key(0), jnp.asarray(1.0))
+    alone = one.pair.init(jax.random.key(0), jnp.asarray(1.0))
+    for number in range(5):
+        key = jax.random.key(number)
+        (state, info), (alone, of_two) = one.step(key, state), one.pair.step(key, alone)
+        np.testing.assert_allclose(state.coarse.position, alone.coarse.position, rtol=1e-10)
+        np.testing.assert_allclose(state.fine.position, alone.fine.position, rtol=1e-10)
+        assert info.evaluations == of_two.evaluations == 6
+    assert abs(float(state.fine.position - state.coarse.position)) > 1e-3
+
+
+def test_large_states_are_not_copied(monkeypatch):
+    gradient = ex.FullGradient(gaussian())
+    kernel = coupled(lambda h: ex.langevin(gradient, h), H)
+    state = kernel.init(jax.random.key(0), jnp.zeros(2))
+    copies = "select_n" in str(jax.make_jaxpr(kernel.step)(jax.random.key(0), state))
+    monkeypatch.setattr(sys.modules["ergodax.diagnostics.bias"], "MOST_COPIED", 7)
+    assert copies
+    same = jax.make_jaxpr(kernel.step)(jax.random.key(0), state)
+    assert str(same) == str(jax.make_jaxpr(kernel.pair.step)(jax.random.key(0), state))
+
+
+def test_other_data_or_another_sampler_has_a_program_of_its_own():
+    data = np.arange(30_000.0, dtype=np.float32)
+
+    def anew(h):
+        model = ex.Posterior(lambda w: -(w**2), lambda w, x: -((x - w) ** 2), data.copy())
+        return ex.sgld(ex.Minibatch(model, 2), h)
+
+    gradient = ex.FullGradient(gaussian())
+    other = lambda h: (ex.sgld if h < H else ex.langevin)(gradient, h)  # noqa: E731
+    assert all(isinstance(coupled(make, H), Coupled) for make in (anew, other))
+
+
+def test_numbers_of_a_loop_inside_a_step_are_not_mixed():
+    weights = jnp.array([1.0, 0.0])
+
+    def once(x):
+        with ex.tree.mixed_normals(jax.random.key(1), weights):
+            return jax.lax.fori_loop(0, 3, lambda k, x: x + ex.normal_like(jax.random.key(0), x), x)
+
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        jax.jit(once)(jnp.zeros(2))
 
 
 @pytest.mark.parametrize("coarse", [ex.langevin, ex.sgld])

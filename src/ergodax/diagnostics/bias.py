@@ -1,8 +1,10 @@
 """The bias of a finite step size or batch, measured by coupled runs at two of them."""
 
+import contextlib
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,7 @@ from ergodax.stats.draws import check_unweighted, columns
 from ergodax.stats.estimators import standard_error
 from ergodax.stats.summary import summarise
 
+MOST_COPIED = 10_000  # numbers, at every step, for one program in place of two
 FEWEST = 20  # draws of a run that is cut short, of which a bias can be told
 
 
@@ -286,10 +289,73 @@ def _all_steps(infos: Info, last: Info) -> Info:
     )
 
 
-def coupled(make_kernel: Callable[[float], Any], step_size: float, shared: bool = True) -> Coupled:
+class Halved(Kernel):
+    """`Coupled`, for a sampler at a step and at half of it, with one program for the steps of both.
+
+    A step is most of what is to be compiled, so all are turns of one loop, each with the arrays of
+    its own sampler. With independent normal numbers a and b the fine steps have (a + b) / sqrt(2)
+    and (a - b) / sqrt(2), and the coarse step has a.
+    """
+
+    common: Any  # the sampler, with None for the arrays in `own`
+    own: tuple[Any, Any]  # what only the coarse one has, and only the fine one
+    shared: bool = eqx.field(static=True, default=True)
+
+    @property
+    def pair(self) -> Coupled:
+        """The same with a program for each sampler."""
+        return Coupled(*(eqx.combine(self.common, own) for own in self.own), 2, self.shared)
+
+    def init(self, key: PRNGKeyArray, position: PyTree) -> CoupledState:
+        """Both chains from the same place, with the same momentum."""
+        own = jax.tree.map(lambda *x: jnp.stack(x), *self.own)
+        states = eqx.filter_vmap(lambda x: eqx.combine(self.common, x).init(key, position))(own)
+        return CoupledState(*(jax.tree.map(lambda x, i=i: x[i], states) for i in range(2)))
+
+    def step(self, key: PRNGKeyArray, state: CoupledState) -> tuple[CoupledState, Info]:
+        """Two fine steps, then the coarse one with their noise."""
+        if _numbers(state) > MOST_COPIED:
+            return self.pair.step(key, state)
+        numbers = jnp.arange(3, dtype=jnp.int32)
+        first, second, third = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+        keys = jnp.stack([first, second, first if self.shared else third])
+        half = math.sqrt(0.5)
+        weights = jnp.array([[half, half], [half, -half], [1.0, 0.0]])
+
+        def turn(state: CoupledState, given: tuple) -> tuple[CoupledState, Info]:
+            key, weights, coarse = given
+            either = functools.partial(jax.tree.map, lambda *x: jnp.where(coarse, *x))
+            kernel = eqx.combine(self.common, either(*self.own))
+            noise = tree.mixed_normals(third, weights) if self.shared else contextlib.nullcontext()
+            with noise:
+                new, info = kernel.step(key, either(state.coarse, state.fine))
+            return CoupledState(either(new, state.coarse), either(state.fine, new)), info
+
+        state, infos = lax.scan(turn, state, (keys, weights, numbers == 2))
+        fine, coarse = (jax.tree.map(lambda x, at=at: x[at], infos) for at in (slice(2), 2))
+        check_unweighted(coarse, "diagnostics.bias")
+        return state, _all_steps(fine, coarse)
+
+
+def coupled(
+    make_kernel: Callable[[float], Any], step_size: float, shared: bool = True
+) -> Coupled | Halved:
     """A chain at a step size, with one at half of it."""
     pair = check_kernel(make_kernel(step_size)), check_kernel(make_kernel(0.5 * step_size))
+    (coarse, rest), (fine, other_rest) = (eqx.partition(kernel, eqx.is_array) for kernel in pair)
+    if eqx.tree_equal(rest, other_rest, typematch=True):
+        # Told by identity: arrays that are merely equal may be large, and are then not copied.
+        same = jax.tree.map(operator.is_, coarse, fine)
+        common = eqx.combine(eqx.filter(coarse, same), rest)
+        own = tuple(eqx.filter(arrays, same, inverse=True) for arrays in (coarse, fine))
+        shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(arrays)] for arrays in own]
+        if shapes[0] == shapes[1] and _numbers(own) <= MOST_COPIED:
+            return Halved(common, own, shared)
     return Coupled(*pair, 2, shared)
+
+
+def _numbers(arrays: PyTree) -> int:
+    return sum(x.size for x in jax.tree.leaves(arrays))
 
 
 class _Collect(eqx.Module):
@@ -302,7 +368,7 @@ class _Collect(eqx.Module):
 
 
 def _sample(
-    kernel: Coupled,
+    kernel: Coupled | Halved,
     position: PyTree,
     num_steps: int,
     key: PRNGKeyArray,
