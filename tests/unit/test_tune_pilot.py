@@ -43,9 +43,11 @@ def test_a_measurement_that_takes_longer_than_exact_draws():
     assert found.needed == pytest.approx(500 * 1.2 * (2 * 0.42 / 0.05) ** 2)
     assert found.draws == 8_000, "no more than sixteen times as many at once"
     assert found.doubt(16.0) == (
-        "to measure the bias takes some 17 s, an exact sampler no more than 16"
+        "to measure the bias takes some 17 s in all, an exact sampler no more than 16"
     )
     assert not found.doubt(18.0)
+    found.spent = 1.5  # in the runs before
+    assert "some 18 s in all" in found.doubt(18.0)
 
 
 @pytest.mark.parametrize(("factor", "slowly"), [(0.9, False), (1.1, True)])

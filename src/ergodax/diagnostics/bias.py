@@ -304,7 +304,8 @@ class Halved(Kernel):
     @property
     def pair(self) -> Coupled:
         """The same with a program for each sampler."""
-        return Coupled(*(eqx.combine(self.common, own) for own in self.own), 2, self.shared)
+        coarse, fine = (eqx.combine(self.common, own) for own in self.own)
+        return Coupled(coarse, fine, 2, self.shared)
 
     def init(self, key: PRNGKeyArray, position: PyTree) -> CoupledState:
         """Both chains from the same place, with the same momentum."""
@@ -322,7 +323,7 @@ class Halved(Kernel):
         half = math.sqrt(0.5)
         weights = jnp.array([[half, half], [half, -half], [1.0, 0.0]])
 
-        def turn(state: CoupledState, given: tuple) -> tuple[CoupledState, Info]:
+        def turn(state: CoupledState, given: tuple[Any, ...]) -> tuple[CoupledState, Info]:
             key, weights, coarse = given
             either = functools.partial(jax.tree.map, lambda *x: jnp.where(coarse, *x))
             kernel = eqx.combine(self.common, either(*self.own))
