@@ -249,3 +249,5 @@ def test_few_draws_that_were_asked_for_are_no_timeout():
     # Of first order the coarser run is off by twice as much, and by their difference more.
     table = report.table
     np.testing.assert_allclose(table["bias_coarse"], 2.0 * table["bias"], rtol=1e-6)
+    with pytest.raises(ValueError, match="at least 4 draws a chain, not 2"):
+        _ = measured(num_steps=2, burn_in=0).table

@@ -20,8 +20,8 @@ from ergodax.checks import callable_function, flag, real_number, whole_number
 from ergodax.driver import Samples, sample
 from ergodax.kernel import Info, Kernel, check_kernel
 from ergodax.stats.draws import check_unweighted, columns
+from ergodax.stats.estimators import FEWEST as FEWEST_DRAWS
 from ergodax.stats.estimators import standard_error
-from ergodax.stats.summary import summarise
 
 MOST_COPIED = 10_000  # numbers, at every step, for one program in place of two
 FEWEST = 20  # draws of a run that is cut short, of which a bias can be told
@@ -398,28 +398,21 @@ def _table(samples: Samples, share: float) -> Any:
     """The rows of both kinds; the finer run's bias is `share` times the difference of the two."""
     import pandas as pd
 
-    summary = summarise(_draws(samples, "fine"))
-    coarse, fine = (columns(samples.position[run]).values for run in ("coarse", "fine"))
+    if samples.num_draws < FEWEST_DRAWS:
+        raise ValueError(
+            f"a bias needs at least {FEWEST_DRAWS} draws a chain, not {samples.num_draws}."
+        )
+    (coarse, _), (fine, names) = (columns(samples.position[run]) for run in ("coarse", "fine"))
     tables = {
-        "mean": pd.DataFrame(_rows(coarse, fine, share), index=summary.index),
-        "sd": pd.DataFrame(_rows(*_squares(coarse, fine), share), index=summary.index),
+        "mean": pd.DataFrame(_rows(coarse, fine, share), index=list(names)),
+        "sd": pd.DataFrame(_rows(*_squares(coarse, fine), share), index=list(names)),
     }
     # The mean of the squares differs from the sd by the same number in both runs.
-    shift = summary["sd"] - tables["sd"]["estimate"]
-    tables["sd"][["estimate", "extrapolated"]] = tables["sd"][["estimate", "extrapolated"]].add(
-        shift, axis=0
-    )
+    shift = fine.std(axis=(0, 1), ddof=1) - tables["sd"]["estimate"]
+    for kind in ("estimate", "extrapolated"):
+        tables["sd"][kind] += shift
     table = pd.concat(tables).swaplevel()
-    return table.loc[[(name, kind) for name in summary.index for kind in tables]]
-
-
-def _draws(samples: Samples, run: str) -> dict[str, np.ndarray]:
-    """One run's draws, float64; a single quantity is called by no name but "position"."""
-    return {
-        name.removeprefix(run).lstrip(".") or "position": np.asarray(draws, np.float64)
-        for name, draws in samples.named().items()
-        if name.split(".")[0] == run
-    }
+    return table.loc[[(name, kind) for name in names for kind in tables]]
 
 
 def _rows(coarse: np.ndarray, fine: np.ndarray, share: float) -> dict[str, np.ndarray]:

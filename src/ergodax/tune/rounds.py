@@ -57,7 +57,7 @@ ALONE = 1.0  # times the accuracy, that the draws of shorter steps have by thems
 NON_CENTRED = ", such as standardised effects in place of effects (non-centred)"
 NECK = "draws may be missing where the density narrows; try other parameters of the model{}"
 LOOKED_AT = 1_000  # draws, from which a mode is told that none has come to
-SURE = 3  # rounds, after which such tails end it
+SURE = 3  # rounds since chains began, or their step was made shorter, after which tails end it
 # Chains that will not come together: R-hat is so much above 1 and has not fallen by half of it.
 APART, FALLS = 1.2, 0.5
 
@@ -254,7 +254,8 @@ class _Rounds:
         if few and time and not self.late and self.drawn < self.most:
             return few
         if few or self.late or not self.shortened:
-            self.faults.append(f"{self.neck}; there was no time for draws with shorter steps")
+            short = "the rounds had too few" if time and not self.late else "there was no time for"
+            self.faults.append(f"{self.neck}; {short} draws with shorter steps")
             return 0
         self._compare(key, unstable)
         return self.more()
@@ -397,7 +398,7 @@ class _Rounds:
             self.faults.insert(0, told)
         elif self._stay_apart():
             self.faults.append(self._apart())
-        elif not self.good and self.drawn >= SURE and (told := self._without_variance()):
+        elif not self.good and len(self.r_hats) >= SURE and (told := self._without_variance()):
             self.faults.append(told)
         self.looking = (time.perf_counter() - began) / max(1, self.samples.num_draws)
 
