@@ -154,6 +154,35 @@ def test_what_shorter_steps_find_is_compared_with_what_was_found(monkeypatch, sc
     assert bool(run.faults) == (unstable and scale != 1.0)
 
 
+def _begun(draws, **found):
+    """Rounds that have made these draws."""
+    kept = Kept(None, TARGET, jnp.zeros(D), jax.random.key(0), 60.0, accuracy=0.05, num_chains=4)
+    kernel = Nuts(TARGET, jnp.float32(0.2))
+    tuned = Tuned(kernel, COORDINATES, jnp.zeros((CHAINS, D)), None, 1, 0)
+    settings = TARGET, tuned, DecisionLog(), 0.05, CHAINS, Deadline.never(), False, kept
+    info = ex.Info(accepted=np.ones(draws.shape[:2], bool), gradient_norm=np.ones(draws.shape[:2]))
+    return rounds._Rounds(*settings, parts=[ex.Samples(draws, info, None)], **found)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_tails_are_told_by_rounds_of_the_same_chains(before):
+    """Not by those before the step was made shorter, of which no draws are left."""
+    draws = np.random.default_rng(0).standard_cauchy(size=(CHAINS, 2_000, D))
+    run = _begun(draws, drawn=5, r_hats=[1.0] * before)
+    run.look(jax.random.key(0))
+    assert any("heavy" in fault for fault in run.faults) == (before + 1 >= rounds.SURE)
+
+
+def test_rounds_that_end_are_not_called_want_of_time(monkeypatch):
+    monkeypatch.setattr(rounds, "narrowness", lambda *_, key: (1.0, 1.0))
+    draws = np.random.default_rng(0).normal(size=(CHAINS, 50, D))
+    for late, told in ((False, "the rounds had too few draws"), (True, "there was no time")):
+        run = _begun(draws, drawn=rounds.ROUNDS + 1, shortened=1, late=late)
+        run.samples, run.good = run.parts[0], True
+        assert run._deeper(jax.random.key(0)) == 0
+        assert told in run.faults[0] and "density narrows" in run.faults[0]
+
+
 def test_a_density_as_narrow_everywhere_needs_no_shorter_step():
     draws = np.random.default_rng(0).normal(size=(CHAINS, 200, D)).astype(np.float32)
     norms = np.linalg.norm(draws, axis=-1)
