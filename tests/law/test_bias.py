@@ -205,7 +205,9 @@ def test_other_data_or_another_sampler_has_a_program_of_its_own():
 
     gradient = ex.FullGradient(gaussian())
     other = lambda h: (ex.sgld if h < H else ex.langevin)(gradient, h)  # noqa: E731
-    assert all(isinstance(coupled(make, H), Coupled) for make in (anew, other))
+    fixed = ex.sgld(gradient, H)
+    for make in (anew, other, lambda h: fixed):
+        assert isinstance(coupled(make, H), Coupled)
 
 
 def test_numbers_of_a_loop_inside_a_step_are_not_mixed():

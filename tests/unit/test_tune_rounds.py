@@ -1,5 +1,7 @@
 """How many draws an inference begins with, and when it gives up a pilot."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -160,7 +162,8 @@ def _begun(draws, **found):
     kernel = Nuts(TARGET, jnp.float32(0.2))
     tuned = Tuned(kernel, COORDINATES, jnp.zeros((CHAINS, D)), None, 1, 0)
     settings = TARGET, tuned, DecisionLog(), 0.05, CHAINS, Deadline.never(), False, kept
-    info = ex.Info(accepted=np.ones(draws.shape[:2], bool), gradient_norm=np.ones(draws.shape[:2]))
+    ones = np.ones(draws.shape[:2])
+    info = types.SimpleNamespace(accepted=ones > 0.0, gradient_norm=ones, weight=None)
     return rounds._Rounds(*settings, parts=[ex.Samples(draws, info, None)], **found)
 
 
