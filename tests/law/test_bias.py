@@ -1,6 +1,7 @@
 """Measured biases against exact ones; a wrong order and a wrong coupling are seen."""
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -210,15 +211,29 @@ def test_other_data_or_another_sampler_has_a_program_of_its_own():
         assert isinstance(coupled(make, H), Coupled)
 
 
-def test_numbers_of_a_loop_inside_a_step_are_not_mixed():
-    weights = jnp.array([1.0, 0.0])
+class Twice(ex.Kernel):
+    """Two steps of a kernel in a loop."""
 
-    def once(x):
-        with ex.tree.mixed_normals(jax.random.key(1), weights):
-            return jax.lax.fori_loop(0, 3, lambda k, x: x + ex.normal_like(jax.random.key(0), x), x)
+    kernel: Any
 
-    with pytest.raises(jax.errors.UnexpectedTracerError):
-        jax.jit(once)(jnp.zeros(2))
+    def init(self, key, position):
+        return self.kernel.init(key, position)
+
+    def step(self, key, state):
+        one = lambda state, key: self.kernel.step(key, state)  # noqa: E731
+        state, infos = jax.lax.scan(one, state, jax.random.split(key))
+        return state, jax.tree.map(lambda x: x[-1], infos)
+
+
+@pytest.mark.parametrize("copied", [10_000, 0])
+def test_a_sampler_that_draws_in_a_loop_is_told_to_run_alone(monkeypatch, copied):
+    monkeypatch.setattr(sys.modules["ergodax.diagnostics.bias"], "MOST_COPIED", copied)
+    gradient = ex.FullGradient(gaussian())
+    make = lambda h: Twice(ex.sgld(gradient, h))  # noqa: E731
+    settings = {"key": jax.random.key(0), "progress": False}
+    with pytest.raises(ValueError, match="couple=False"):
+        ex.diagnostics.bias(make, jnp.zeros(2), H, 100, **settings)
+    ex.diagnostics.bias(make, jnp.zeros(2), H, 100, couple=False, **settings)
 
 
 @pytest.mark.parametrize("coarse", [ex.langevin, ex.sgld])

@@ -254,7 +254,8 @@ class Coupled(Kernel):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
         def substep(fine: PyTree, key: PRNGKeyArray) -> tuple[Any, tuple[list[PyTree], Info]]:
-            with tree.recorded_normals() as normals:
+            record = tree.recorded_normals() if self.shared else contextlib.nullcontext([])
+            with record as normals:
                 fine, info = self.fine.step(key, fine)
             return fine, (normals, info)
 
@@ -388,8 +389,14 @@ def _sample(
     early = -(-burn_in // thin)
     collect = None if function is None else _Collect(function)
     steps = num_steps + early * thin
-    samples = sample(kernel, position, steps, key=key, thin=thin, collect=collect, **settings)
-    return samples.without(early)
+    settings |= {"key": key, "thin": thin, "collect": collect}
+    try:
+        return sample(kernel, position, steps, **settings).without(early)
+    except jax.errors.UnexpectedTracerError as error:  # a number of one turn, used outside it
+        raise ValueError(
+            "the sampler draws normal numbers within a compiled loop or condition, so that two "
+            "runs can't share them. Pass couple=False."
+        ) from error
 
 
 def _cost(samples: Samples, thin: int) -> int:
