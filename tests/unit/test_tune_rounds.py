@@ -49,7 +49,7 @@ def test_with_so_many_independent_draws_r_hat_is_below_its_limit(monkeypatch):
 
 
 def test_the_end_of_the_rounds_is_told_as_such():
-    """Rounds that made the step shorter do not count."""
+    """Rounds with longer steps do not count."""
     kept = Kept(None, TARGET, jnp.zeros(D), jax.random.key(0), 60.0, accuracy=0.05, num_chains=4)
     found = rounds._Rounds(
         TARGET, TUNED, DecisionLog(), 0.05, CHAINS, Deadline.never(), False, kept
@@ -59,7 +59,7 @@ def test_the_end_of_the_rounds_is_told_as_such():
     found.table = error_table(found.samples)
     found.r_hats, found.drawn = [1.0], rounds.ROUNDS
     assert f"after {rounds.ROUNDS} rounds" in found.shortcoming()
-    found.shortened = 2
+    found.longer = 2
     assert found.most == rounds.ROUNDS + 2 and "all there is room for" in found.shortcoming()
 
 
@@ -76,7 +76,7 @@ def test_where_a_step_is_unstable_shorter_ones_look():
     coordinates = Coordinates(begin, jnp.eye(9))
     tuned = Tuned(Nuts(target, jnp.float32(0.2)), coordinates, jnp.zeros((CHAINS, 9)), None, 1, 50)
     kept = Kept(None, target, begin, key, np.inf)
-    settings = {"accuracy": 0.1, "num_chains": CHAINS, "deadline": Deadline.never()}
+    settings = {"accuracy": 0.1, "num_chains": CHAINS, "deadline": Deadline.after(40.0)}
     result = rounds.sample_rounds(
         target, tuned, key, DecisionLog(), progress=False, kept=kept, **settings
     )
@@ -180,7 +180,7 @@ def test_rounds_that_end_are_not_called_want_of_time(monkeypatch):
     monkeypatch.setattr(rounds, "narrowness", lambda *_, key: (1.0, 1.0))
     draws = np.random.default_rng(0).normal(size=(CHAINS, 50, D))
     for late, told in ((False, "the rounds had too few draws"), (True, "there was no time")):
-        run = _begun(draws, drawn=rounds.ROUNDS + 1, shortened=1, late=late)
+        run = _begun(draws, drawn=rounds.ROUNDS + 1, shortened=1, longer=1, late=late)
         run.samples, run.good = run.parts[0], True
         assert run._deeper(jax.random.key(0)) == 0
         assert told in run.faults[0] and "density narrows" in run.faults[0]

@@ -94,7 +94,7 @@ def sample_rounds(
         DivergenceError: a chain diverged.
     """
     rounds = _Rounds(target, tuned, log, accuracy, num_chains, deadline, progress, kept, careful)
-    key_look, *keys = split_key(key, 1 + ROUNDS + 2 * SHORTENED)
+    key_look, *keys = split_key(key, 1 + ROUNDS * (1 + 2 * SHORTENED))
     key_search = fold_in(key_look, 1)
     count = first_round(target, tuned, accuracy, num_chains)
     if tuned.piloted:
@@ -145,6 +145,7 @@ class _Rounds:
     before: int = 0  # parts that had been drawn when it was last
     divergent: bool = False  # more trajectories than may, and not at an edge
     calmed: int = 0  # times the step was shortened since trajectories diverged
+    longer: int = 0  # rounds that had been drawn when it last was
     compared: bool = False  # their draws, with those of the shorter steps
 
     def wanted(self, key: PRNGKeyArray) -> int:
@@ -171,7 +172,7 @@ class _Rounds:
         kernel = dataclasses.replace(kernel, step_size=LESS * kernel.step_size)
         self.tuned = dataclasses.replace(self.tuned, kernel=kernel, starts=starts, burn_in=SETTLE)
         self.parts, self.r_hats, self.faults, self.log.coarse = [], [], [], False
-        self.calmed += 1
+        self.calmed, self.longer = self.calmed + 1, self.drawn
         return AT_LEAST
 
     def _last(self) -> bool:
@@ -247,6 +248,7 @@ class _Rounds:
             less = dataclasses.replace(kernel, step_size=factor * kernel.step_size)
             self.tuned = dataclasses.replace(self.tuned, kernel=less)
             self.before, self.shortened = len(self.parts), self.shortened + 1
+            self.longer = self.drawn
             return min(AT_LEAST, self.samples.num_draws)
         if not (self.shortened or unstable):
             return 0
@@ -288,8 +290,8 @@ class _Rounds:
 
     @property
     def most(self) -> int:
-        """Rounds at most: those that only make the step shorter come on top."""
-        return ROUNDS + self.shortened + self.calmed
+        """Rounds at most: those with longer steps than now come on top."""
+        return self.longer + ROUNDS
 
     @property
     def constrain(self) -> Any:
