@@ -83,6 +83,19 @@ def rare(rng, draws=10_000):
     return rng.standard_normal(second.shape) + 12.0 * second, second
 
 
+@pytest.mark.parametrize(("share", "width"), [(0.03, 10.0), (0.01, 30.0)])
+def test_a_narrow_law_within_a_wide_one_is_no_heavy_tail(share, width):
+    """Though it looks like one where the one goes over into the other, of which the control is."""
+    rng, shape = np.random.default_rng(6), (40, CHAINS, 2_000 if share < 0.02 else 500)
+    wide = rng.random(shape) < share
+    mixed = rng.standard_normal(shape) * np.where(wide, width, 1.0)
+    assert sum(heavy_tails.heavy_tail(draws) > 0.0 for draws in mixed) <= 1
+    tails = [heavy_tails._tail(np.abs(draws)) for draws in mixed]
+    assert sum(tail.shape - 2.0 * tail.error > 0.5 for tail in tails) >= 30
+    cauchy = rng.standard_cauchy(shape)
+    assert sum(heavy_tails.heavy_tail(draws) > 0.0 for draws in cauchy) >= 20
+
+
 def test_a_rare_mode_is_no_heavy_tail():
     """Neither where it is known, nor where it lies beyond a gap. The control: Cauchy's tails."""
     rng = np.random.default_rng(6)
@@ -103,9 +116,12 @@ def test_one_chain_that_stays_far_out_is_no_mode():
     x = rng.standard_cauchy((CHAINS, 2_000))
     top = 3.0 * np.abs(x).max()
     x[0, :40] = top + 0.01 * rng.random(40)
-    assert heavy_tails.heavy_tail(x) > 0.5
+    tail = heavy_tails._tail(np.abs(x))
+    assert tail is not None and tail.shape > 0.5
+    assert "are so heavy" in heavy_tails.slow_tails("x", x, 0.05)
     x[1, :40] = top + 0.01 * rng.random(40)
-    assert heavy_tails.heavy_tail(x) == 0.0
+    assert heavy_tails._tail(np.abs(x)) is None and heavy_tails.heavy_tail(x) == 0.0
+    assert heavy_tails.slow_tails("x", x, 0.05) == ""
 
 
 @pytest.mark.slow

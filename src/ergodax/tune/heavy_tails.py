@@ -15,7 +15,8 @@ FEWEST = 16  # draws of a tail
 KURTOSIS = 6.0  # from which a tail is fitted, that of Laplace's law
 MOST = 8  # components
 HUMP = 8  # draws of each of two chains beyond a gap, in no wider a range: 2^-16 that by chance
-LIGHT = 0.45  # the largest shape with which a variance is computed: it has none from 1/2 on
+HEAVIEST = 0.5  # shape of a law that has a variance
+LIGHT = 0.45  # the largest with which one is computed
 HEAVY = (
     "the tails of {name} are so heavy (Pareto shape {shape:.2f}) that it has no finite variance, "
     "or none that draws can tell: more of them do not help; use its quantiles and not its mean, or "
@@ -119,15 +120,20 @@ def _tail(distances: Float[np.ndarray, "chains draws"], *, distinct: bool = Fals
     Reference:
         Vehtari, Simpson, Gelman, Yao and Gabry, Pareto smoothed importance sampling, 2024.
     """
-    from scipy.stats import genpareto
-
     far = _farthest(distances, distinct=distinct)
     if far is None:
         return None
     excess = far.distances[1:] - far.distances[0]
     if not np.isfinite(excess).all() or not excess[-1] > 0.0 or far.have_hump:
         return None
-    return Tail(excess, float(genpareto.fit(excess / excess.mean(), floc=0.0)[0]))
+    return Tail(excess, _shape(excess))
+
+
+def _shape(excess: Float[np.ndarray, " draws"]) -> float:
+    """Of the Pareto law that fits best."""
+    from scipy.stats import genpareto
+
+    return float(genpareto.fit(excess / excess.mean(), floc=0.0)[0])
 
 
 def unseen_spread(
@@ -167,10 +173,15 @@ def heavy_tail(
 ) -> float:
     """The Pareto shape of a variable's tails where it tells that there is no variance, else 0.
 
-    It is told where the shape is more than two of its standard errors above 1/2.
+    It is told where the shape is more than two of its standard errors above 1/2, and above it by
+    the farther quarter of the tail too. A narrow law within a wide one looks like a tail where one
+    goes over into the other, and farther out no longer.
     """
     tail = _tail(np.abs(_centred(x[..., None], modes)[..., 0]), distinct=True)
-    return tail.shape if tail and tail.shape - 2.0 * tail.error > 0.5 else 0.0
+    if tail is None or tail.shape - 2.0 * tail.error < HEAVIEST:
+        return 0.0
+    farther = tail.excess[-1 - len(tail.excess) // 4 :]
+    return tail.shape if _shape(farther[1:] - farther[0]) > HEAVIEST else 0.0
 
 
 def without_variance(
