@@ -156,10 +156,15 @@ def _apart(kernel):
     return np.max(np.abs(found - exact) / error)
 
 
+def halved(make_kernel, step_size, shared=True):
+    kernel = coupled(make_kernel, step_size, shared)
+    assert isinstance(kernel, Halved)
+    return kernel
+
+
 def test_one_program_for_both_has_the_law_of_two(x64, monkeypatch):
     gradient = ex.FullGradient(gaussian())
-    kernel = coupled(lambda h: ex.sgld(gradient, h), H)
-    assert isinstance(kernel, Halved) and isinstance(kernel.pair, Coupled)
+    kernel = halved(lambda h: ex.sgld(gradient, h), H)
     assert _apart(kernel) < FALSE_ALARM and _apart(kernel.pair) < FALSE_ALARM
     mixed = ex.tree.mixed_normals
     monkeypatch.setattr(ex.tree, "mixed_normals", lambda key, weights: mixed(key, abs(weights)))
@@ -174,7 +179,7 @@ def test_one_program_has_the_batches_and_keys_of_two(x64, shared, temperature):
     )
     gradient = ex.Minibatch(posterior, 2)
     make = lambda h: ex.langevin(gradient, h, temperature=temperature)  # noqa: E731
-    one = coupled(make, 0.1, shared)
+    one = halved(make, 0.1, shared)
     state = one.init(jax.random.key(0), jnp.asarray(1.0))
     alone = one.pair.init(jax.random.key(0), jnp.asarray(1.0))
     for number in range(5):
@@ -188,7 +193,7 @@ def test_one_program_has_the_batches_and_keys_of_two(x64, shared, temperature):
 
 def test_large_states_are_not_copied(monkeypatch):
     gradient = ex.FullGradient(gaussian())
-    kernel = coupled(lambda h: ex.langevin(gradient, h), H)
+    kernel = halved(lambda h: ex.langevin(gradient, h), H)
     state = kernel.init(jax.random.key(0), jnp.zeros(2))
     copies = "select_n" in str(jax.make_jaxpr(kernel.step)(jax.random.key(0), state))
     monkeypatch.setattr(sys.modules["ergodax.diagnostics.bias"], "MOST_COPIED", 7)
