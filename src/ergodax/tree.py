@@ -385,7 +385,7 @@ def mixed_normals(key: PRNGKeyArray, weights: Float[Array, "2"]) -> Generator[No
         yield
     finally:
         _source.reset(token)
-    jax.tree.map(jnp.negative, drawn)  # JAX refuses to compute with what a loop has in itself
+    jax.tree.map(jnp.negative, drawn)  # JAX refuses it of numbers that only a loop inside has
 
 
 def rademacher_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:

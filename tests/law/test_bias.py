@@ -239,6 +239,11 @@ def test_a_sampler_that_draws_in_a_loop_is_told_to_run_alone(monkeypatch, copied
     with pytest.raises(ValueError, match="couple=False"):
         ex.diagnostics.bias(make, jnp.zeros(2), H, 100, **settings)
     ex.diagnostics.bias(make, jnp.zeros(2), H, 100, couple=False, **settings)
+    leak = []
+    leaks = ex.Target(lambda x: leak.append(x) or 0.5 * jnp.sum((x + leak[0]) ** 2))
+    make = lambda h: Twice(ex.sgld(ex.FullGradient(leaks), h))  # noqa: E731
+    with pytest.raises(jax.errors.UnexpectedTracerError):  # the model's own fault
+        ex.diagnostics.bias(make, jnp.zeros(2), H, 100, couple=False, **settings)
 
 
 @pytest.mark.parametrize("coarse", [ex.langevin, ex.sgld])

@@ -393,6 +393,8 @@ def _sample(
     try:
         return sample(kernel, position, steps, **settings).without(early)
     except jax.errors.UnexpectedTracerError as error:  # a number of one turn, used outside it
+        if not kernel.shared:
+            raise  # it is the model's
         raise ValueError(
             "the sampler draws normal numbers within a compiled loop or condition, so that two "
             "runs can't share them. Pass couple=False."
